@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamp
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
@@ -38,8 +38,8 @@ lint: $(STAMP) ## style, types, imports and the rules in tests/tidy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@PYTHONPATH=.lib $(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m pytest -q tests/tidy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest -q tests/tidy/test_layout.py tests/tidy/test_purity.py tests/tidy/test_style.py
 
 format: $(STAMP) ## let ruff fix what it can
 	@$(BIN)/ruff check --fix .

@@ -1,0 +1,28 @@
+"""What all tests share: one seed, and GPU tests that skip themselves where there is no GPU."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+SEED_VARIABLE = "TOKENIX_SEED"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run, for tests that draw. The header shows it; the environment sets it."""
+    return int(os.environ.get(SEED_VARIABLE, "1"))
+
+
+def pytest_report_header() -> str:
+    value = os.environ.get(SEED_VARIABLE, "1")
+    return f"seed: {value} ({SEED_VARIABLE}={value} repeats this run)"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if Path("/dev/nvidia0").exists():
+        return
+    skip = pytest.mark.skip(reason="no NVIDIA GPU on this machine")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
