@@ -1,0 +1,211 @@
+"""What the kernel says to a device, and what the device says back. Data only.
+
+The kernel decides and sends commands; the device does them and answers with completions, each
+carrying the command's ticket. Order and fences are a contract between the two:
+
+    compute queue   Forward, CopyFrame, Poison     run one after another, as submitted
+    swap-out queue  CopyOut                        own queue, concurrent with all others
+    swap-in queue   CopyIn                         own queue, concurrent with all others
+
+Across queues nothing is ordered. The kernel never submits a command that touches a frame or slot
+which an unfinished command on another queue writes, nor one that writes what such a command reads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is drawn from the logits of one row.
+
+    The order is: logit_bias and bans, penalties, then temperature, top_k, top_p, min_p. The draw
+    uses a random number that is a pure function of (seed, position), so a stream is the same
+    whatever it is batched with and however often it was preempted.
+    """
+
+    temperature: float = 0.0
+    """0 means greedy: the highest logit, ties to the lowest token id."""
+    top_k: int = 0
+    """Keep the k most likely tokens; 0 keeps all."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    """Over prompt and output, as CTRL: positive logits are divided, negative ones multiplied."""
+    presence_penalty: float = 0.0
+    """Over the output only, as OpenAI defines it."""
+    frequency_penalty: float = 0.0
+    """Over the output only, as OpenAI defines it."""
+    seed: int = 0
+    logprobs: int = -1
+    """-1: none. n >= 0: the chosen token's log probability and the n most likely ones, of the
+    model's own distribution (before temperature and penalties)."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether any penalty reads the tokens so far."""
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSpec:
+    """Draw one token after the last token of a row."""
+
+    params: SamplingParams
+    position: int
+    """Index the drawn token will have in its sequence; with the seed it keys the random number."""
+    history: Sequence[int]
+    """The sequence so far. Append-only: entries below `position` are stable, read no others, and
+    read it only if `params.needs_history`."""
+    prompt_tokens: int
+    """history[:prompt_tokens] is the prompt, the rest up to `position` is output."""
+    banned: tuple[int, ...] = ()
+    """Token ids that may not be drawn (end of text while below min_tokens)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One process's part of a forward pass: `tokens` at positions start, start + 1, ...
+
+    K and V of every token are written through the process's block table; attention of position p
+    reads positions 0..p through the same table.
+    """
+
+    pid: Pid
+    start: int
+    tokens: tuple[int, ...]
+    sample: SampleSpec | None
+    """None: a prefill chunk that is not the last one; only KV is produced."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableDelta:
+    """The device's block table of `pid` becomes table[:keep] + frames, before the rows run."""
+
+    pid: Pid
+    keep: int
+    frames: tuple[Pfn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One step of the model over a batch of rows (decodes and prefill chunks mixed).
+
+    At most one row per process. `drop` names processes whose block tables may be forgotten.
+    """
+
+    ticket: Ticket
+    rows: tuple[Row, ...]
+    tables: tuple[TableDelta, ...] = ()
+    drop: tuple[Pid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PageOut:
+    """Frame `pfn` to host slot `slot`, published there under `generation`."""
+
+    pfn: Pfn
+    slot: Slot
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageIn:
+    """Host slot `slot` to frame `pfn`; valid only if the slot holds `generation` and its checksum."""
+
+    slot: Slot
+    generation: int
+    pfn: Pfn
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOut:
+    ticket: Ticket
+    pages: tuple[PageOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyIn:
+    ticket: Ticket
+    pages: tuple[PageIn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFrame:
+    """Copy a whole frame on the device (copy-on-write of a partial tail page)."""
+
+    ticket: Ticket
+    src: Pfn
+    dst: Pfn
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """Fill freed frames with junk that must never be read (tests). No completion."""
+
+    frames: tuple[Pfn, ...]
+
+
+Command = Forward | CopyOut | CopyIn | CopyFrame | Poison
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A drawn token. `top` holds (token, logprob) pairs, most likely first."""
+
+    token: int
+    logprob: float = 0.0
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowFault:
+    """This row alone failed (not-a-number logits, a bad table): its process exits, no other."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardDone:
+    """`results` is parallel to the command's rows; None where the row asked for no sample."""
+
+    ticket: Ticket
+    results: tuple[Sampled | RowFault | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDone:
+    """All pages of the copy are in place (and, for CopyOut, published)."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFailed:
+    """The copy did not happen or was not verified; `bad` indexes the pages that failed.
+
+    Pages not named in `bad` are in place. The kernel recomputes what a failed CopyIn was to bring
+    and keeps the frame of a failed CopyOut.
+    """
+
+    ticket: Ticket
+    bad: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFault:
+    """A forward failed as a whole; none of its rows produced anything that may be used."""
+
+    ticket: Ticket
+    reason: str
+
+
+Completion = ForwardDone | CopyDone | CopyFailed | DeviceFault

@@ -1,0 +1,146 @@
+"""Page frames: who owns each KV block on the device, and which may be taken.
+
+    FREE         no owner, no fence
+    HELD         a page that a running process needs, or whose only copy this is
+    CACHED       a page that may be dropped at once: unmapped but findable by content, or mapped
+                 only by paused processes and clean
+    IN_TRANSFER  a copy reads or writes the frame, or it was released under a running forward
+
+    free + cached + held + in_transfer == total          (mm/audit.py recounts it)
+
+`FrameTable` is the only writer of `Page.pfn`. The state of a frame follows from its owner and its
+pins; `count_*` are kept by calling `note(page)` after any change of a page's fields.
+"""
+
+import enum
+
+from tokenix.mm.ids import Pfn
+from tokenix.mm.page import Page
+
+
+class FrameState(enum.IntEnum):
+    FREE = 0
+    HELD = 1
+    CACHED = 2
+    IN_TRANSFER = 3
+
+
+class FrameTable:
+    """All frames of one device."""
+
+    def __init__(self, total: int) -> None:
+        assert total > 0, "a device has frames"
+        self.total = total
+        self._free: list[Pfn] = [Pfn(i) for i in range(total - 1, -1, -1)]
+        self._owner: list[Page | None] = [None] * total
+        self._pins: list[int] = [0] * total
+        self._state: list[FrameState] = [FrameState.FREE] * total
+        self._counts: list[int] = [total, 0, 0, 0]
+        self._fenced: dict[Pfn, None] = {}
+        self._fence_up = False
+        self.epoch = 0
+        """Grows with every change of any frame's owner, pins or state (cache key for counts)."""
+        self.stranded: dict[Pfn, Page] = {}
+        """Frames that hold the only copy of a page which no running process needs."""
+        self.freed_log: list[Pfn] = []
+        """Frames that became free since the last `take_freed_log` (to poison them in tests)."""
+
+    # ---- look only ----
+
+    def count(self, state: FrameState) -> int:
+        """Frames in `state`."""
+        return self._counts[state]
+
+    def state(self, pfn: Pfn) -> FrameState:
+        return self._state[pfn]
+
+    def owner(self, pfn: Pfn) -> Page | None:
+        return self._owner[pfn]
+
+    def pins(self, pfn: Pfn) -> int:
+        return self._pins[pfn]
+
+    # ---- changes ----
+
+    def take(self, page: Page) -> Pfn:
+        """Give `page` a free frame. The caller has made sure that one is free."""
+        assert page.pfn is None, "a page has at most one frame"
+        pfn = self._free.pop()
+        assert self._owner[pfn] is None and self._pins[pfn] == 0, "a free frame has no owner"
+        self._owner[pfn] = page
+        page.pfn = pfn
+        self.note(page)
+        return pfn
+
+    def release(self, page: Page) -> None:
+        """Take the frame away from `page`. It is free once no fence covers it."""
+        pfn = page.pfn
+        assert pfn is not None and self._owner[pfn] is page, "only the owner's frame is released"
+        page.pfn = None
+        self._owner[pfn] = None
+        if self._fence_up:
+            self._fenced[pfn] = None
+        self._settle(pfn)
+
+    def pin(self, pfn: Pfn) -> None:
+        """A copy is going to read or write the frame: it stays until `unpin`."""
+        self._pins[pfn] += 1
+        self._settle(pfn)
+
+    def unpin(self, pfn: Pfn) -> None:
+        assert self._pins[pfn] > 0, "unpin follows pin"
+        self._pins[pfn] -= 1
+        self._settle(pfn)
+
+    def raise_fence(self) -> None:
+        """A forward was submitted: frames released from now on may still be read by it."""
+        assert not self._fence_up, "one forward in flight"
+        self._fence_up = True
+
+    def lift_fence(self) -> None:
+        """The forward has retired: what was released under it is free."""
+        assert self._fence_up, "a fence is lifted once"
+        self._fence_up = False
+        fenced, self._fenced = self._fenced, {}
+        for pfn in fenced:
+            self._settle(pfn)
+
+    def note(self, page: Page) -> None:
+        """Recompute the state of the page's frame after a change of mapped, active or slot."""
+        self.epoch += 1
+        if page.pfn is not None:
+            self._settle(page.pfn)
+
+    def take_freed_log(self) -> tuple[Pfn, ...]:
+        log, self.freed_log = tuple(self.freed_log), []
+        return log
+
+    def _settle(self, pfn: Pfn) -> None:
+        self.epoch += 1
+        page = self._owner[pfn]
+        if page is not None and page.active == 0 and page.mapped > 0 and not page.clean:
+            self.stranded[pfn] = page
+        else:
+            self.stranded.pop(pfn, None)
+        old = self._state[pfn]
+        new = self._derive(pfn)
+        if new is old:
+            return
+        self._counts[old] -= 1
+        self._counts[new] += 1
+        self._state[pfn] = new
+        if new is FrameState.FREE:
+            self._free.append(pfn)
+            self.freed_log.append(pfn)
+
+    def _derive(self, pfn: Pfn) -> FrameState:
+        if self._pins[pfn] > 0:
+            return FrameState.IN_TRANSFER
+        page = self._owner[pfn]
+        if page is None:
+            return FrameState.IN_TRANSFER if pfn in self._fenced else FrameState.FREE
+        if page.active > 0:
+            return FrameState.HELD
+        if page.mapped == 0 or page.clean:
+            return FrameState.CACHED
+        return FrameState.HELD

@@ -1,0 +1,18 @@
+"""The integer names of the machine, as distinct types so that mypy refuses to mix them."""
+
+from typing import NewType
+
+Pid = NewType("Pid", int)
+"""A process (one generation request). Counts up from 1 and is never reused."""
+
+Pfn = NewType("Pfn", int)
+"""Page frame number: the index of a KV block in device memory."""
+
+Vpn = NewType("Vpn", int)
+"""Virtual page number: the index of a page within one process's sequence."""
+
+Slot = NewType("Slot", int)
+"""The index of a page-sized slot in the host tier."""
+
+Ticket = NewType("Ticket", int)
+"""Names one submitted device command until its completion comes back."""

@@ -1,0 +1,38 @@
+"""A page: PAGE_TOKENS tokens of KV, wherever its bytes are just now.
+
+Address spaces share Page objects, so that one load or one write-behind serves every process that
+maps the page. Who may write a field:
+
+    pfn                           mm/frames.py
+    mapped, active                mm/space.py
+    key                           mm/prefix.py
+    slot, generation, loading     kernel/memory.py, as copies to and from the host tier complete
+"""
+
+from dataclasses import dataclass
+
+from tokenix.mm.ids import Pfn, Slot
+
+
+@dataclass(slots=True, eq=False)
+class Page:
+    """At least one of: resident (pfn), in the host tier (slot). Both: the page is clean."""
+
+    pfn: Pfn | None = None
+    slot: Slot | None = None
+    generation: int = 0
+    """Names the copy in `slot`; a slot that was reused since holds another generation."""
+    key: bytes | None = None
+    """Content name of a full page in the prefix index, None while private."""
+    mapped: int = 0
+    """Address spaces whose table holds this page, and named segments that pin it."""
+    active: int = 0
+    """Those among `mapped` that need it resident (not paused)."""
+
+    loading: bool = False
+    """Its frame is being filled by a copy: nobody may read it yet."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether dropping the frame loses nothing."""
+        return self.slot is not None

@@ -1,0 +1,184 @@
+"""Address space: the pages of one process, in order. Page `v` holds tokens v*P .. v*P + P - 1.
+
+    pages      [ shared, full ][ own, full ][ own, partly written ][ growth ]
+    tokens      0 .. computed-1 have KV        ^ computed             not written yet
+
+A page that is full is never written again, so it may be shared; the page at `computed` has one
+writer. An *active* space needs all its pages resident; a paused one keeps them only as long as
+nobody else wants the frames.
+"""
+
+from collections.abc import Sequence
+
+from tokenix.mm.frames import FrameTable
+from tokenix.mm.ids import Pid
+from tokenix.mm.page import Page
+from tokenix.mm.prefix import PrefixIndex, chain_key
+
+
+class AddressSpace:
+    """Only mm/ and kernel/memory.py change an address space; everybody may look."""
+
+    def __init__(
+        self, pid: Pid, page_tokens: int, frames: FrameTable, index: PrefixIndex, root: bytes
+    ) -> None:
+        self.pid = pid
+        self.page_tokens = page_tokens
+        self.pages: list[Page] = []
+        self.computed = 0
+        """Tokens whose KV is in `pages`."""
+        self.active = True
+        self.keys: list[bytes] = []
+        """Chain keys of the sequence's full pages, as far as they were needed."""
+        self._frames = frames
+        self._index = index
+        self._root = root
+        self._counted_at = -1
+        self._counts = (0, 0, 0, 0)
+
+    # ---- look only ----
+
+    @property
+    def mapped(self) -> int:
+        """Pages in the table."""
+        return len(self.pages)
+
+    @property
+    def missing(self) -> int:
+        """Mapped pages that are not on the device."""
+        return self._count()[0]
+
+    @property
+    def exclusive(self) -> int:
+        """Resident pages that only this space keeps there: frames gained when it is paused."""
+        return self._count()[1]
+
+    @property
+    def exclusive_dirty(self) -> int:
+        """Those of `exclusive` that have no host copy yet."""
+        return self._count()[2]
+
+    @property
+    def idle_resident(self) -> int:
+        """Resident pages that no running process needs (of a paused space)."""
+        return self._count()[3]
+
+    def pages_for(self, tokens: int) -> int:
+        """Pages that hold `tokens` tokens."""
+        return -(-tokens // self.page_tokens)
+
+    def _count(self) -> tuple[int, int, int, int]:
+        if self._counted_at != self._frames.epoch:
+            missing = exclusive = dirty = idle = 0
+            mine = 1 if self.active else 0
+            for page in self.pages:
+                if page.pfn is None:
+                    missing += 1
+                elif page.active == mine:
+                    exclusive += mine
+                    idle += 1 - mine
+                    dirty += mine if page.slot is None else 0
+            self._counts = (missing, exclusive, dirty, idle)
+            self._counted_at = self._frames.epoch
+        return self._counts
+
+    # ---- changes ----
+
+    def extend_keys(self, tokens: Sequence[int], full_pages: int) -> None:
+        """Compute the chain keys of the first `full_pages` pages of `tokens`."""
+        step = self.page_tokens
+        for vpn in range(len(self.keys), full_pages):
+            parent = self.keys[-1] if self.keys else self._root
+            self.keys.append(chain_key(parent, tokens[vpn * step : (vpn + 1) * step]))
+
+    def attach(self, pages: Sequence[Page]) -> None:
+        """Map full pages behind what is mapped; they count as computed."""
+        assert self.computed == self.mapped * self.page_tokens, "only behind full pages"
+        for page in pages:
+            self._map(page)
+        self.computed = self.mapped * self.page_tokens
+
+    def grow(self, count: int) -> None:
+        """Map `count` fresh pages. The caller has made sure that as many frames are free."""
+        assert self.active, "a paused space does not grow"
+        for _ in range(count):
+            page = Page(mapped=1, active=1)
+            self._frames.take(page)
+            self.pages.append(page)
+        self._counted_at = -1
+
+    def advance(self, tokens: Sequence[int], computed: int) -> None:
+        """KV of `tokens[:computed]` is now written: name the pages that have become full."""
+        assert self.computed <= computed <= self.mapped * self.page_tokens, "computed grows in bounds"
+        first, full = self.computed // self.page_tokens, computed // self.page_tokens
+        self.computed = computed
+        if full > first:
+            self.extend_keys(tokens, full)
+            for vpn in range(first, full):
+                if self.pages[vpn].key is None:
+                    self._index.insert(self.pages[vpn], self.keys[vpn])
+
+    def share_full_pages(self, child: "AddressSpace") -> None:
+        """Map every full page into `child` (fork); the partial tail is the caller's business."""
+        full = self.computed // self.page_tokens
+        child.keys = self.keys[:full]
+        for page in self.pages[:full]:
+            child._map(page)
+        child.computed = full * self.page_tokens
+
+    def pause(self) -> None:
+        """The process does not run for a while: its pages need not stay on the device."""
+        assert self.active, "pause follows activate"
+        self.active = False
+        for page in self.pages:
+            page.active -= 1
+            self._frames.note(page)
+
+    def activate(self) -> None:
+        """All pages must be resident, or get their frames before the process runs."""
+        assert not self.active, "activate follows pause"
+        self.active = True
+        for page in self.pages:
+            page.active += 1
+            self._frames.note(page)
+
+    def truncate(self, full_pages: int) -> list[Page]:
+        """Unmap all but the first `full_pages` pages; the KV behind must be computed again.
+
+        Returns the pages that nobody maps any more and that have left the device: their host slots
+        are the caller's to free.
+        """
+        dropped = self.pages[full_pages:]
+        del self.pages[full_pages:]
+        self.computed = min(self.computed, full_pages * self.page_tokens)
+        gone = []
+        for page in reversed(dropped):
+            if self._unmap(page):
+                gone.append(page)
+        self._counted_at = -1
+        return gone
+
+    def _map(self, page: Page) -> None:
+        page.mapped += 1
+        page.active += 1 if self.active else 0
+        self.pages.append(page)
+        self._index.mark_used(page)
+        self._frames.note(page)
+        self._counted_at = -1
+
+    def _unmap(self, page: Page) -> bool:
+        """True if the page is dead: unmapped, and not kept for its content."""
+        page.mapped -= 1
+        page.active -= 1 if self.active else 0
+        assert page.mapped >= page.active >= 0, "counts follow the maps"
+        if page.mapped > 0:
+            self._frames.note(page)
+            return False
+        if page.key is not None and page.pfn is not None and not page.loading:
+            self._index.mark_idle(page)
+            self._frames.note(page)
+            return page.slot is not None
+        self._index.forget(page)
+        if page.pfn is not None:
+            self._frames.release(page)
+        return True

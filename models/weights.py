@@ -1,0 +1,36 @@
+"""The tensors of a model by normalized names, whatever file they come from.
+
+    embed                       [vocab, hidden]
+    layers.{i}.attn_norm        [hidden]
+    layers.{i}.q / k / v        [heads * head_dim or kv_heads * head_dim, hidden]
+    layers.{i}.q_bias / k_bias / v_bias      (config.qkv_bias)
+    layers.{i}.q_norm / k_norm  [head_dim]   (config.qk_norm)
+    layers.{i}.o                [hidden, heads * head_dim]
+    layers.{i}.ffn_norm         [hidden]
+    layers.{i}.gate / up        [ffn, hidden]
+    layers.{i}.down             [hidden, ffn]
+    norm                        [hidden]
+    head                        [vocab, hidden]   (absent when config.tied_embeddings)
+
+Matrices are [out, in]: y = x @ w.T. Rows of q and k are in half-split RoPE order.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Weights(Protocol):
+    def names(self) -> list[str]:
+        """All normalized names present, in a fixed order."""
+        ...
+
+    def float32(self, name: str) -> npt.NDArray[np.float32]:
+        """The tensor dequantized to float32, a new array. KeyError if there is none."""
+        ...
+
+    def quantized(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
+        """(ggml type name such as "Q4_1", rows of raw blocks [out, bytes per row]); float formats
+        give ("F32" | "F16" | "BF16", raw bytes)."""
+        ...

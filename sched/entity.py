@@ -1,0 +1,99 @@
+"""The scheduler's part of a process: who it is for, how far its reader is, where it stands.
+
+Constant after spawn: pid, qos, nice, tenant, arrival_s, prompt_tokens, max_tokens, reader,
+deadline_s (nice and max_tokens may be changed by their syscalls). Everything below the line is
+written by sched/ only.
+"""
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from tokenix.mm.ids import Pid
+from tokenix.mm.space import AddressSpace
+
+
+class Qos(enum.IntEnum):
+    """Service class; lower is more urgent."""
+
+    INTERACTIVE = 0
+    """First token first."""
+    STREAM = 1
+    """A steady stream at the reader's pace."""
+    BATCH = 2
+    """Only completion matters."""
+    IDLE = 3
+    """Only what nobody else wants."""
+
+
+class ReaderKind(enum.Enum):
+    PACED = "paced"
+    """Reads `tokens_per_s` from the first token on."""
+    MEASURED = "measured"
+    """What the client has taken (its read credits) is what was read; rate is an EWMA of that."""
+    BATCH = "batch"
+    """Nobody reads before the end."""
+    HIDDEN = "hidden"
+    """Nobody sees these tokens yet (reasoning); counts as before the first token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    kind: ReaderKind = ReaderKind.PACED
+    tokens_per_s: float = 10.0
+
+
+@dataclass(slots=True)
+class SchedEntity:
+    pid: Pid
+    qos: Qos
+    nice: int
+    """-20 (favoured) .. 19."""
+    tenant: str
+    arrival_s: float
+    prompt_tokens: int
+    max_tokens: int
+    """Bound of the output of this turn."""
+    reader: Reader = Reader()
+    deadline_s: float = math.inf
+    """Absolute time by which it must have finished; it is killed then."""
+
+    # ---- written by sched/ only ----
+    due_s: float = math.inf
+    """Deadline of the next token; inf before the first token (see `first_token_s`)."""
+    first_token_s: float | None = None
+    delivered_tokens: int = 0
+    read_tokens: int = 0
+    read_rate: float = 0.0
+    """MEASURED readers: EWMA of tokens taken per second, 0 until known."""
+    last_read_s: float = 0.0
+    stalls: int = 0
+    """Tokens that came later than their deadline by more than the stall tolerance."""
+    level: int = 0
+    quantum_left_tokens: int = 0
+    level_reason: str = "new"
+    pauses_without_progress: int = 0
+    leader: bool = False
+    """Paused twice without progress: never a victim again until it has made some."""
+    waiting_since_s: float = 0.0
+
+
+class Task(Protocol):
+    """What the planner sees of a process (kernel.process.Process is one)."""
+
+    @property
+    def entity(self) -> SchedEntity: ...
+
+    @property
+    def space(self) -> AddressSpace: ...
+
+    @property
+    def length(self) -> int:
+        """Tokens of the whole sequence so far (prompt and output)."""
+        ...
+
+    @property
+    def todo_tokens(self) -> int:
+        """Tokens whose KV is not computed yet: 1 for a decode, more for a prefill."""
+        ...

@@ -1,0 +1,50 @@
+"""The scheduler's decision for one step: a frozen value. The kernel carries it out in this order."""
+
+import enum
+from dataclasses import dataclass
+
+from tokenix.mm.ids import Pid
+
+
+class PauseMode(enum.Enum):
+    SWAP = "swap"
+    """Keep the KV: clean pages become reclaimable, dirty ones are copied out first."""
+    RECOMPUTE = "recompute"
+    """Throw the KV away; it is computed again on resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A newcomer that can no longer be served in time (EAGAIN)."""
+
+    pid: Pid
+    retry_after_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    pid: Pid
+    mode: PauseMode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Compute the next `tokens` tokens of `pid` (1 for a decode)."""
+
+    pid: Pid
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    refuse: tuple[Refuse, ...] = ()
+    pause: tuple[Pause, ...] = ()
+    resume: tuple[Pid, ...] = ()
+    """Bring every missing page back (or recompute), then make it ready."""
+    admit: tuple[Pid, ...] = ()
+    """Give frames for the whole prompt and one page of growth."""
+    run: tuple[Run, ...] = ()
+    wake_s: float | None = None
+    """Plan again no later than this even if nothing happens; None: only events matter."""

@@ -1,0 +1,27 @@
+"""What the planner knows of memory and the link when it plans: a frozen snapshot by the kernel."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryView:
+    page_tokens: int
+    total_frames: int
+    free_frames: int
+    cached_frames: int
+    """Frames that can be taken at once without losing anything: unmapped prefix pages and clean
+    pages of paused processes."""
+    outgoing_frames: int
+    """Frames of paused processes whose copy to the host is under way; cached when it is done."""
+    host_slots: int
+    host_free_slots: int
+    """Slots that a pause may use: empty, or holding a copy of a page that is resident anyway."""
+    host_paused_slots: int
+    """Slots that hold pages of paused processes."""
+    in_s_per_page: float
+    out_s_per_page: float
+    in_queue_s: float
+    """Seconds of copies queued on the link towards the device."""
+    out_queue_s: float
+    swap: bool = True
+    """False where there is no host tier: every pause recomputes."""
