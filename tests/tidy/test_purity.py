@@ -20,6 +20,9 @@ EFFECTS = {"boot", "loop"}
 
 UNSTABLE_CALLS = {"hash", "id", "open", "input", "print", "exec", "eval", "__import__"}
 
+IDENTITY = {"mm/audit.py": "counts maps of one page by identity; no order comes of it"}
+"""File -> why it may call `id`."""
+
 ORDER_FREE = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"}
 """Calls whose result does not depend on the order of what they are given."""
 
@@ -128,6 +131,7 @@ def test_no_call_that_differs_between_runs(path: Path) -> None:
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in UNSTABLE_CALLS
+        and not (node.func.id == "id" and where(path) in IDENTITY)
     ]
     assert not found
 
