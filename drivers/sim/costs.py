@@ -1,0 +1,50 @@
+"""How long commands take on the simulated device, in seconds of virtual time."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Costs(Protocol):
+    """The seam for other timing models (a roofline of a named device and model)."""
+
+    def forward_s(self, prefill_tokens: int, decode_rows: int, kv_tokens: int) -> float:
+        """Seconds of a forward: rows of one token are decodes, the rest is prefill; `kv_tokens`
+        counts the cells that attention reads, summed over rows."""
+        ...
+
+    def copy_out_s(self, pages: int) -> float: ...
+
+    def copy_in_s(self, pages: int) -> float: ...
+
+    def copy_frame_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Linear costs."""
+
+    base_s: float = 4e-3
+    prefill_token_s: float = 50e-6
+    decode_row_s: float = 50e-6
+    kv_token_s: float = 20e-9
+    copy_base_s: float = 20e-6
+    out_page_s: float = 100e-6
+    in_page_s: float = 100e-6
+    frame_s: float = 5e-6
+
+    def forward_s(self, prefill_tokens: int, decode_rows: int, kv_tokens: int) -> float:
+        return (
+            self.base_s
+            + prefill_tokens * self.prefill_token_s
+            + decode_rows * self.decode_row_s
+            + kv_tokens * self.kv_token_s
+        )
+
+    def copy_out_s(self, pages: int) -> float:
+        return self.copy_base_s + pages * self.out_page_s
+
+    def copy_in_s(self, pages: int) -> float:
+        return self.copy_base_s + pages * self.in_page_s
+
+    def copy_frame_s(self) -> float:
+        return self.frame_s

@@ -1,0 +1,265 @@
+"""The simulated device: three serial queues in virtual time over a memory of integers.
+
+    submit --> compute  [Forward][CopyFrame][Poison]...    effect at the end of each command
+           --> swap-out [CopyOut     ][CopyOut]...         each page is read at a moment within,
+           |                                               published at the end
+           --> swap-in  [CopyIn  ]...                      frames are junk within, filled at the end
+
+Effects happen as late (or as scattered) as on hardware, so that a kernel which reuses a frame or
+slot before its fence has passed gets wrong tokens, besides the lines in `violations`.
+"""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+
+from tokenix.drivers.device import DeviceInfo
+from tokenix.drivers.ops import (
+    Command,
+    Completion,
+    CopyFrame,
+    CopyIn,
+    CopyOut,
+    Forward,
+    Poison,
+)
+from tokenix.drivers.sim.costs import CostModel, Costs
+from tokenix.drivers.sim.faults import Fault, FaultPlan
+from tokenix.drivers.sim.fences import Fences, Flight, Queue
+from tokenix.drivers.sim.forward import run_forward
+from tokenix.drivers.sim.model import SimModel
+from tokenix.drivers.sim.store import Memory
+from tokenix.drivers.sim.swap import HostTier
+from tokenix.drivers.sim.tables import Tables
+
+Effect = Callable[[], Completion | None]
+DEFAULT_COSTS = CostModel()
+
+
+class SimDevice:
+    """Keeps `drivers.device.Device`. Times are virtual seconds, whatever the caller's clock says.
+
+    `seed` chooses the moments at which swap-out reads pages; tokens do not depend on it.
+    """
+
+    def __init__(
+        self,
+        frames: int,
+        host_slots: int,
+        page_tokens: int = 4,
+        vocab: int = 256,
+        eos_token: int | None = None,
+        cost: Costs = DEFAULT_COSTS,
+        faults: FaultPlan | None = None,
+        max_context_tokens: int = 1 << 20,
+        seed: int = 0,
+    ) -> None:
+        assert frames > 0 and host_slots >= 0 and page_tokens > 0 and vocab > 1
+        self.model = SimModel(vocab, eos_token)
+        self.memory = Memory(frames, page_tokens)
+        self.host = HostTier(host_slots)
+        self.tables = Tables(page_tokens, vocab, max_context_tokens)
+        self.fences = Fences(frames, host_slots)
+        self._cost = cost
+        self._faults = faults if faults is not None else FaultPlan()
+        self._max_context_tokens = max_context_tokens
+        self._random = random.Random(seed)
+        self._now_s = 0.0
+        self._free_s = dict.fromkeys(Queue, 0.0)
+        self._events: list[tuple[float, int, Effect]] = []
+        self._ready: list[tuple[float, int, int, Completion]] = []
+        self._ends: list[tuple[float, int]] = []
+        """(end, ticket) of commands whose completion was not polled yet, a heap."""
+        self._serial = 0
+        self._closed = False
+
+    @property
+    def violations(self) -> list[str]:
+        """Every breach of the contract so far, in order. Empty for a correct kernel."""
+        return self.fences.violations
+
+    # ---- the Device protocol ----
+
+    def info(self) -> DeviceInfo:
+        cost = self._cost
+        step_s = cost.forward_s(0, 1, 0)
+        chunk = 256
+        return DeviceInfo(
+            name="sim",
+            frames=len(self.memory.frames),
+            page_tokens=self.memory.page_tokens,
+            frame_bytes=self.memory.page_tokens * 8,
+            host_slots=self.host.slots,
+            vocab_tokens=self.model.vocab,
+            max_context_tokens=self._max_context_tokens,
+            step_s=step_s,
+            prefill_tokens_per_s=chunk / cost.forward_s(chunk, 0, 0),
+            copy_in_s_per_page=cost.copy_in_s(16) / 16,
+            copy_out_s_per_page=cost.copy_out_s(16) / 16,
+        )
+
+    def submit(self, command: Command, now_s: float) -> None:
+        assert not self._closed, "a closed device takes no commands"
+        self._advance(now_s)
+        match command:
+            case Forward():
+                self._submit_forward(command)
+            case CopyOut():
+                self._submit_out(command)
+            case CopyIn():
+                self._submit_in(command)
+            case CopyFrame():
+                self._submit_frame(command)
+            case Poison():
+                self._submit_poison(command)
+
+    def poll(self, now_s: float) -> list[Completion]:
+        self._advance(now_s)
+        ready, self._ready = self._ready, []
+        ready.sort(key=lambda entry: entry[:3])
+        for _, ticket, _, _ in ready:
+            self.fences.retire(ticket)
+        while self._ends and self._ends[0][0] <= now_s:
+            heappop(self._ends)
+        return [completion for _, _, _, completion in ready]
+
+    def next_completion_s(self) -> float | None:
+        return self._ends[0][0] if self._ends else None
+
+    def set_wake(self, wake: Callable[[], None]) -> None:
+        """Never called: virtual time moves when `poll` or `submit` says so."""
+
+    def close(self) -> None:
+        self._closed = True
+        self._events.clear()
+        self._ready.clear()
+        self._ends.clear()
+
+    # ---- queues ----
+
+    def _advance(self, now_s: float) -> None:
+        """Let everything that is due by `now_s` happen."""
+        assert now_s >= self._now_s, f"time went back from {self._now_s} to {now_s}"
+        self._now_s = now_s
+        events = self._events
+        while events and events[0][0] <= now_s:
+            at_s, serial, effect = heappop(events)
+            completion = effect()
+            if completion is not None:
+                self._ready.append((at_s, completion.ticket, serial, completion))
+
+    def _at(self, at_s: float, effect: Effect) -> None:
+        self._serial += 1
+        heappush(self._events, (at_s, self._serial, effect))
+
+    def _enqueue(self, key: int, flight: Flight, seconds: float) -> tuple[float, float]:
+        """Book a command behind its queue. Returns its start and end."""
+        self.fences.admit(key, flight)
+        start_s = max(self._now_s, self._free_s[flight.queue])
+        self._free_s[flight.queue] = start_s + seconds
+        return start_s, start_s + seconds
+
+    def _finish(self, ticket: int, end_s: float, effect: Effect) -> None:
+        """`effect` happens at `end_s` and gives the completion."""
+        self._at(end_s, effect)
+        heappush(self._ends, (end_s, ticket))
+
+    # ---- compute ----
+
+    def _submit_forward(self, command: Forward) -> None:
+        rows, flight = self.tables.bind(command, self.fences)
+        prefill = decodes = kv = 0
+        for row in command.rows:
+            if len(row.tokens) == 1:
+                decodes += 1
+            else:
+                prefill += len(row.tokens)
+            kv += row.start + len(row.tokens)
+        faults = self._faults.take_forward_faults([row.pid for row in command.rows])
+        seconds = self._cost.forward_s(prefill, decodes, kv)
+        _, end_s = self._enqueue(command.ticket, flight, seconds)
+        self._finish(
+            command.ticket,
+            end_s,
+            lambda: run_forward(
+                command.ticket, rows, self.model, self.memory, self.fences, *faults
+            ),
+        )
+
+    def _submit_frame(self, command: CopyFrame) -> None:
+        name = f"CopyFrame {command.ticket}"
+        sound = self.fences.frames_in_range(name, (command.src, command.dst))
+        flight = Flight(name, Queue.COMPUTE, reads={command.src}, writes={command.dst})
+        _, end_s = self._enqueue(command.ticket, flight, self._cost.copy_frame_s())
+        self._finish(
+            command.ticket,
+            end_s,
+            lambda: self.host.copy_frame(command, self.memory, self.fences, sound),
+        )
+
+    def _submit_poison(self, command: Poison) -> None:
+        """Takes no time. If no unfinished command touches the frames it happens at once."""
+        if not self.fences.frames_in_range("Poison", command.frames):
+            return
+        frames = set(command.frames)
+
+        def spoil() -> None:
+            for pfn in command.frames:
+                self.memory.frames[pfn].spoil("poisoned")
+
+        if not self.fences.peek_touched(frames):
+            spoil()
+            return
+        key = -1 - self._serial
+        _, end_s = self._enqueue(key, Flight("Poison", Queue.COMPUTE, writes=frames), 0.0)
+
+        def spoil_and_retire() -> None:
+            spoil()
+            self.fences.retire(key)
+
+        self._at(end_s, spoil_and_retire)
+
+    # ---- swap ----
+
+    def _submit_out(self, command: CopyOut) -> None:
+        flight = self.fences.copy_flight(command)
+        sound = self.fences.frames_in_range(flight.name, flight.reads)
+        sound &= self.fences.slots_in_range(flight.name, flight.slot_writes)
+        faults = self._faults.take_copy_faults("out", len(command.pages))
+        seconds = self._cost.copy_out_s(len(command.pages)) + _delay_s(faults)
+        start_s, end_s = self._enqueue(command.ticket, flight, seconds)
+        copy = self.host.begin_out(command, self.memory, self.fences, faults, sound)
+        self._at(start_s, copy.start)
+        step_s = (end_s - start_s) / max(1, len(command.pages))
+        for i in range(len(command.pages)):
+            read_s = start_s + (i + self._random.random()) * step_s
+            self._at(min(read_s, end_s), partial(copy.read, i))
+        self._end_copy(command.ticket, end_s, copy.finish, faults)
+
+    def _submit_in(self, command: CopyIn) -> None:
+        flight = self.fences.copy_flight(command)
+        sound = self.fences.frames_in_range(flight.name, flight.writes)
+        sound &= self.fences.slots_in_range(flight.name, flight.slot_reads)
+        faults = self._faults.take_copy_faults("in", len(command.pages))
+        seconds = self._cost.copy_in_s(len(command.pages)) + _delay_s(faults)
+        start_s, end_s = self._enqueue(command.ticket, flight, seconds)
+        copy = self.host.begin_in(command, self.memory, self.fences, faults, sound)
+        self._at(start_s, copy.start)
+        self._end_copy(command.ticket, end_s, copy.finish, faults)
+
+    def _end_copy(
+        self, ticket: int, end_s: float, finish: Callable[[], Completion], faults: list[Fault]
+    ) -> None:
+        if not any(fault.kind in ("hang_out", "hang_in") for fault in faults):
+            self._finish(ticket, end_s, finish)
+            return
+
+        def finish_unheard() -> None:
+            finish()
+
+        self._at(end_s, finish_unheard)
+
+
+def _delay_s(faults: list[Fault]) -> float:
+    return sum(f.delay_s for f in faults if f.kind in ("delay_out", "delay_in"))

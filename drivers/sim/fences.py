@@ -1,0 +1,121 @@
+"""Checks the kernel's half of the contract in `drivers.ops`: who may touch what, and when.
+
+A command is unfinished until the kernel has been told of its completion. While it is, no command
+on another queue may touch what it writes or write what it reads, and a frame or slot is filled by
+one copy at a time. Each breach is one line in `violations`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from enum import Enum
+
+from tokenix.drivers.ops import CopyIn, CopyOut
+
+NOTHING: frozenset[int] = frozenset()
+
+
+class Queue(Enum):
+    COMPUTE = "compute"
+    OUT = "swap-out"
+    IN = "swap-in"
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """An unfinished command and what it touches."""
+
+    name: str
+    queue: Queue
+    reads: Set[int] = NOTHING
+    writes: Set[int] = NOTHING
+    slot_reads: Set[int] = NOTHING
+    slot_writes: Set[int] = NOTHING
+
+
+class Fences:
+    def __init__(self, frames: int, slots: int) -> None:
+        self._frames = frames
+        self._slots = slots
+        self._flights: dict[int, Flight] = {}
+        """By ticket; those without a completion have negative keys."""
+        self.violations: list[str] = []
+
+    def report(self, line: str) -> None:
+        self.violations.append(line)
+
+    def admit(self, key: int, flight: Flight) -> None:
+        """Note that a command was submitted, and report what it collides with."""
+        if key in self._flights:
+            self.report(f"{flight.name}: ticket {key} is in use by {self._flights[key].name}")
+        for other in self._flights.values():
+            self._compare(flight, other)
+        self._flights[key] = flight
+
+    def retire(self, key: int) -> None:
+        """The kernel knows that the command is done."""
+        self._flights.pop(key, None)
+
+    def count_unfinished(self) -> int:
+        return len(self._flights)
+
+    def peek_touched(self, frames: Set[int]) -> bool:
+        """Whether an unfinished command reads or writes any of `frames`."""
+        return any(
+            not (frames.isdisjoint(f.reads) and frames.isdisjoint(f.writes))
+            for f in self._flights.values()
+        )
+
+    def frames_in_range(self, name: str, frames: Iterable[int]) -> bool:
+        return self._in_range(name, "frame", frames, self._frames)
+
+    def slots_in_range(self, name: str, slots: Iterable[int]) -> bool:
+        return self._in_range(name, "slot", slots, self._slots)
+
+    def copy_flight(self, command: CopyOut | CopyIn) -> Flight:
+        """What a copy touches; reports what it asks for twice."""
+        frames = [page.pfn for page in command.pages]
+        slots = [page.slot for page in command.pages]
+        if isinstance(command, CopyOut):
+            name = f"CopyOut {command.ticket}"
+            self._once(name, "slot", slots)
+            return Flight(name, Queue.OUT, reads=set(frames), slot_writes=set(slots))
+        name = f"CopyIn {command.ticket}"
+        self._once(name, "frame", frames)
+        return Flight(name, Queue.IN, writes=set(frames), slot_reads=set(slots))
+
+    def _in_range(self, name: str, what: str, numbers: Iterable[int], bound: int) -> bool:
+        wrong = [n for n in numbers if not 0 <= n < bound]
+        if wrong:
+            self.report(f"{name}: {what} {wrong[0]} is outside 0..{bound - 1}")
+        return not wrong
+
+    def _once(self, name: str, what: str, numbers: Sequence[int]) -> None:
+        for number, times in Counter(numbers).items():
+            if times > 1:
+                self.report(f"{name}: {what} {number} is filled {times} times by one command")
+
+    def _compare(self, new: Flight, old: Flight) -> None:
+        if new.queue is not old.queue:
+            self._clash(new, "writes", new.writes, "reads", old.reads, old, "frame")
+            self._clash(new, "reads", new.reads, "writes", old.writes, old, "frame")
+            self._clash(new, "writes", new.slot_writes, "reads", old.slot_reads, old, "slot")
+            self._clash(new, "reads", new.slot_reads, "writes", old.slot_writes, old, "slot")
+        if new.queue is not old.queue or new.queue is not Queue.COMPUTE:
+            self._clash(new, "writes", new.writes, "writes", old.writes, old, "frame")
+            self._clash(new, "writes", new.slot_writes, "writes", old.slot_writes, old, "slot")
+
+    def _clash(
+        self,
+        new: Flight,
+        verb: str,
+        mine: Set[int],
+        other_verb: str,
+        theirs: Set[int],
+        old: Flight,
+        what: str,
+    ) -> None:
+        if mine.isdisjoint(theirs):
+            return
+        number = min(mine & theirs)
+        self.report(f"{new.name} {verb} {what} {number} that unfinished {old.name} {other_verb}")

@@ -1,0 +1,52 @@
+"""What a forward does at its end."""
+
+from collections.abc import Set
+
+from tokenix.drivers.ops import DeviceFault, ForwardDone, RowFault, Sampled
+from tokenix.drivers.sim.fences import Fences
+from tokenix.drivers.sim.model import SimModel
+from tokenix.drivers.sim.store import BadRead, Memory
+from tokenix.drivers.sim.tables import BoundRow
+from tokenix.mm.ids import Ticket
+
+
+def run_forward(
+    ticket: Ticket,
+    rows: list[BoundRow],
+    model: SimModel,
+    memory: Memory,
+    fences: Fences,
+    fails: bool,
+    failing_pids: Set[int],
+) -> ForwardDone | DeviceFault:
+    """Run all rows, or fail as a whole (`fails`) and leave what they would write undefined."""
+    if fails:
+        for bound in rows:
+            memory.unwrite(bound.table, bound.row.start, len(bound.row.tokens))
+        return DeviceFault(ticket, "planned device fault")
+    results = tuple(
+        RowFault("planned row fault")
+        if bound.row.pid in failing_pids
+        else _run_row(ticket, bound, model, memory, fences)
+        for bound in rows
+    )
+    return ForwardDone(ticket, results)
+
+
+def _run_row(
+    ticket: Ticket, bound: BoundRow, model: SimModel, memory: Memory, fences: Fences
+) -> Sampled | RowFault | None:
+    row = bound.row
+    if bound.broken:
+        return RowFault(bound.broken)
+    try:
+        fold = memory.read(bound.table, row.start)
+    except BadRead as bad:
+        fences.report(f"Forward {ticket}: pid {row.pid}: {bad}")
+        return RowFault(str(bad))
+    if memory.foreign:
+        for line in memory.foreign:
+            fences.report(f"Forward {ticket}: pid {row.pid}: {line}")
+        memory.foreign.clear()
+    fold = memory.write(bound.table, row.start, row.tokens, fold)
+    return None if row.sample is None else model.draw(fold, row.sample)
