@@ -1,0 +1,62 @@
+"""The registry of drivers: each test in this folder runs once on each of them."""
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from tokenix.drivers.device import Device
+from tokenix.drivers.sim import SimDevice
+from tokenix.tests.device.machine import Harness, Machine
+
+
+def sim() -> Harness:
+    def violations(device: Device) -> list[str]:
+        assert isinstance(device, SimDevice)
+        return device.violations
+
+    return Harness(
+        name="sim",
+        vocab=251,
+        page_tokens=4,
+        make=lambda frames, slots, page: SimDevice(frames, slots, page, vocab=251),
+        virtual=True,
+        violations=violations,
+    )
+
+
+def cpu() -> Harness:
+    for module in ("numpy", "numba", "torch", "tokenix.drivers.cpu.device"):
+        pytest.importorskip(module)
+    from tokenix.drivers.cpu.device import CpuDevice  # noqa: PLC0415
+    from tokenix.tests.device.tiny import RandomWeights, tiny_config  # noqa: PLC0415
+
+    config = tiny_config()
+    weights = RandomWeights(config)
+    return Harness(
+        name="cpu",
+        vocab=config.vocab_tokens,
+        page_tokens=16,
+        make=lambda frames, slots, page: CpuDevice(
+            config, weights, frames=frames, host_slots=slots, page_tokens=page
+        ),
+        tolerance=2e-2,
+    )
+
+
+DRIVERS: dict[str, Callable[[], Harness]] = {"sim": sim}
+if find_spec("tokenix.drivers.cpu.device") is not None:
+    DRIVERS["cpu"] = cpu
+
+
+@pytest.fixture(scope="session", params=DRIVERS)
+def harness(request: pytest.FixtureRequest) -> Harness:
+    return DRIVERS[request.param]()
+
+
+@pytest.fixture
+def machine(harness: Harness) -> Iterator[Machine]:
+    """A device of 32 frames and 16 host slots. A breach of the contract fails the test."""
+    machine = Machine(harness)
+    yield machine
+    machine.close()
