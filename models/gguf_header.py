@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from tokenix.models.ggml_types import BY_ID, GgmlType
-from tokenix.models.image_error import EINVAL, ENOEXEC, image_error, read_error
+from tokenix.models.image_error import EINVAL, ENOEXEC, image_error
+from tokenix.models.mapped_file import map_file
 
 Field = int | float | bool | str | list["Field"]
 
@@ -104,26 +105,20 @@ def read_header(path: Path) -> GgufHeader:
     Errors: OSError; ENOENT no file, EINVAL not GGUF, corrupt or cut, ENOEXEC a version or tensor
     type that is not supported.
     """
+    data = map_file(path)
+    if data[:4] != b"GGUF":
+        raise image_error(
+            EINVAL, f"{path}: not a GGUF file (it begins with {data[:4]!r}, not b'GGUF')"
+        )
     try:
-        with path.open("rb") as file:
-            size = path.stat().st_size
-            head = file.read(8)
-            if head[:4] != b"GGUF":
-                raise image_error(
-                    EINVAL, f"{path}: not a GGUF file (it begins with {head[:4]!r}, not b'GGUF')"
-                )
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise (error if "not a GGUF" in str(error) else read_error(path, error)) from None
-    try:
-        return _Parser(path, data, size).header()
+        return _Parser(path, data).header()
     except Malformed as error:
         raise image_error(EINVAL, f"{path}: damaged or cut off GGUF file: {error}") from None
 
 
 class _Parser:
-    def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
-        self.path, self.data, self.size, self.at = path, data, size, 4
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path, self.data, self.size, self.at = path, data, len(data), 4
 
     def header(self) -> GgufHeader:
         version = self.scalar("I")
@@ -188,6 +183,8 @@ class _Parser:
         if item in _SCALARS:
             code = _SCALARS[item]
             start = self.take(count * struct.calcsize(code))
+            if not count:
+                return []
             values = np.frombuffer(self.data, np.dtype(f"<{code}"), count, start)
             listed: list[Field] = values.tolist()
             return listed

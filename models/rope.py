@@ -20,7 +20,7 @@ def inv_freq(rope: RopeConfig) -> tuple[npt.NDArray[np.float64], float]:
     """
     _check(rope)
     pairs = np.arange(0, rope.dim, 2, dtype=np.float64)
-    base = rope.theta ** -(pairs / rope.dim)
+    base: npt.NDArray[np.float64] = np.power(rope.theta, -pairs / rope.dim)
     if rope.freq_factors:
         base = base / np.asarray(rope.freq_factors, dtype=np.float64)
     if rope.scaling == "linear":
@@ -57,7 +57,7 @@ def _llama3(rope: RopeConfig, base: npt.NDArray[np.float64]) -> npt.NDArray[np.f
     wavelength = 2 * math.pi / base
     original = rope.original_context_tokens
     low, high = rope.low_freq_factor, rope.high_freq_factor
-    keep = np.clip((original / wavelength - low) / (high - low), 0.0, 1.0)
+    keep: npt.NDArray[np.float64] = np.clip((original / wavelength - low) / (high - low), 0.0, 1.0)
     return keep * base + (1 - keep) * base / rope.factor
 
 
@@ -74,7 +74,9 @@ def _yarn(rope: RopeConfig, base: npt.NDArray[np.float64]) -> npt.NDArray[np.flo
     low, high = max(low, 0), min(high, rope.dim - 1)
     if low == high:
         high += 0.001
-    ramp = np.clip((np.arange(rope.dim // 2) - low) / (high - low), 0.0, 1.0)
+    ramp: npt.NDArray[np.float64] = np.clip(
+        (np.arange(rope.dim // 2) - low) / (high - low), 0.0, 1.0
+    )
     return base / rope.factor * ramp + base * (1 - ramp)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from tokenix.models.config import ModelConfig
-from tokenix.models.image_error import EINVAL, ENOENT, image_error
+from tokenix.models.image_error import EINVAL, ENOENT, ENOEXEC, image_error
 
 # normalized name in a layer: (GGUF name after blk.{i}., Hugging Face name after model.layers.{i}.)
 LAYER = {
@@ -91,7 +91,7 @@ def check_tensors(
 
     `expected` and `found` map the file's own names to shapes; `unknown` are tensors that nothing
     here would use: running without them would give wrong output. ENOENT: tensors are missing.
-    EINVAL: a shape differs, or there are unknown tensors.
+    EINVAL: a shape differs. ENOEXEC: there are unknown tensors.
     """
     missing = [name for name in expected if name not in found]
     if missing:
@@ -106,7 +106,7 @@ def check_tensors(
     extra = list(unknown)
     if extra:
         raise image_error(
-            EINVAL, f"{where}: {_some(extra)} of a kind that this architecture does not use here"
+            ENOEXEC, f"{where}: {_some(extra)} of a kind that this architecture does not use here"
         )
 
 

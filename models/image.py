@@ -1,0 +1,56 @@
+"""A program image: everything of a model that is needed to run it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from tokenix.models.chat import ChatTemplate
+from tokenix.models.config import ModelConfig
+from tokenix.models.mapped_file import map_file
+from tokenix.models.tokenizer import Tokenizer
+from tokenix.models.weights import Weights
+
+Progress = Callable[[str, int, int], None]
+"""(what is being done, steps done, steps in all)."""
+
+_SAMPLE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramImage:
+    """A loaded model. Weights are mapped; nothing is dequantized before it is asked for."""
+
+    name: str
+    """The name it was asked for by: a registry name, or the file's or directory's."""
+    config: ModelConfig
+    weights: Weights
+    tokenizer: Tokenizer
+    chat: ChatTemplate | None
+    """None if the model's publisher gives no template."""
+    default_sampling: dict[str, float | int]
+    """The publisher's settings by SamplingParams field; {} if there are none."""
+    path: Path
+    format: str
+    """gguf or hf."""
+    size_bytes: int
+    """Bytes of the weight files."""
+    fingerprint: str
+    """Names the content: equal files have equal ones, and different models different ones. Made of
+    samples, so it guards against mix-ups, not against malice."""
+
+
+def fingerprint(files: list[Path]) -> str:
+    """32 hexadecimal digits over the sizes, beginnings, middles and ends of `files`."""
+    digest = blake2b(digest_size=16)
+    for path in files:
+        data = map_file(path)
+        size = len(data)
+        digest.update(size.to_bytes(8, "little"))
+        for start in (0, size // 2, max(0, size - _SAMPLE_BYTES)):
+            digest.update(data[start : start + _SAMPLE_BYTES])
+    return digest.hexdigest()
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """The Progress that tells nobody."""
