@@ -1,0 +1,1 @@
+"""The CPU device driver: Numba kernels over a paged KV arena."""

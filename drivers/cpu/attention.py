@@ -1,0 +1,227 @@
+"""Paged attention: a block of queries of one row against that row's keys and values.
+
+    scores[slot][key]      slots are (query, head of the kv head's group) pairs, at most 16
+    softmax per slot       over keys 0..position, 16 partial sums by key % 16
+    out[slot][dim]         sum over keys in order
+
+Keys are taken in the order of positions, one chain per result, so a query's result depends on its
+own position and keys only: decode, any prefill chunk and recompute give the same bits. The mask
+never lets a key behind the query take part, whatever junk its page holds.
+"""
+
+import numpy as np
+
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel, parallel_kernel, prange
+from tokenix.drivers.cpu.tile import CONTINUE, LANES, OVERWRITE, address, tile
+
+MAX_SLOTS = 16
+"""Query-head slots of one work item: the widest tile."""
+
+_LOG2E = np.float32(1.4426950408889634)
+_ROUND = np.float32(12582912.0)
+_NEG_INF = np.float32(-np.inf)
+
+
+@kernel
+def exp_neg(x: np.float32) -> np.float32:
+    """exp(x) for x <= 0 in float32, relative error about 1e-7; not-a-number stays so.
+
+    2**n * p(f) with n = round(x / ln 2) and f in [-1/2, 1/2]; p is the Taylor series of 2**f.
+    """
+    t = np.float32(x * _LOG2E)
+    if t < np.float32(-126.0):
+        t = np.float32(-126.0)
+    shifted = np.float32(t + _ROUND)
+    n = np.float32(shifted - _ROUND)
+    f = np.float32(t - n)
+    p = np.float32(1.5252733804e-5)
+    p = np.float32(p * f + np.float32(1.5403530393e-4))
+    p = np.float32(p * f + np.float32(1.3333558146e-3))
+    p = np.float32(p * f + np.float32(9.6181291076e-3))
+    p = np.float32(p * f + np.float32(5.5504108665e-2))
+    p = np.float32(p * f + np.float32(2.4022650696e-1))
+    p = np.float32(p * f + np.float32(6.9314718056e-1))
+    p = np.float32(p * f + np.float32(1.0))
+    exponent = (np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)
+    return np.float32(p * np.int32(exponent).view(np.float32))
+
+
+@kernel
+def _softmax(scores: Float32, keys: int, weights: Float32, slot: int) -> np.float32:
+    """exp(scores - max) of the first `keys` entries into weights[:, slot]; returns their sum.
+
+    Entries from `keys` on become 0. scores [padded keys] is overwritten.
+    """
+    best = np.empty(LANES, np.float32)
+    total = np.zeros(LANES, np.float32)
+    for lane in range(LANES):
+        best[lane] = _NEG_INF
+    for key in range(keys, len(scores)):
+        scores[key] = _NEG_INF
+    for first in range(0, len(scores), LANES):
+        for lane in range(LANES):
+            score = scores[first + lane]
+            best[lane] = score if score > best[lane] else best[lane]
+    top = best[0]
+    for lane in range(1, LANES):
+        top = best[lane] if best[lane] > top else top
+    for first in range(0, len(scores), LANES):
+        for lane in range(LANES):
+            e = exp_neg(np.float32(scores[first + lane] - top))
+            e = e if first + lane < keys else np.float32(0.0)
+            total[lane] += e
+            scores[first + lane] = e
+    for key in range(len(scores)):
+        weights[key, slot] = scores[key]
+    result = np.float32(total[0])
+    for lane in range(1, LANES):
+        result = np.float32(result + total[lane])
+    return result
+
+
+@kernel
+def _pack_queries(
+    q: Float32, token: int, queries: int, head: int, group: int, dim: int, packed: Float32
+) -> None:
+    """Slots (query, head) of q [tokens, heads * dim] into packed [dim, columns]; rest is zero."""
+    for d in range(dim):
+        for slot in range(packed.shape[1]):
+            packed[d, slot] = 0.0
+    for i in range(queries):
+        for g in range(group):
+            for d in range(dim):
+                packed[d, i * group + g] = q[token + i, (head + g) * dim + d]
+
+
+@kernel
+def _score_keys(
+    arena: Array, base: int, table: Int32, page_tokens: int, packed: Float32, scores: Float32
+) -> None:
+    """scores [columns, padded keys] = packed queries [dim, columns] against the key pages.
+
+    base: byte offset in a frame of the K page of this layer and head.
+    """
+    dim, columns = packed.shape
+    size = arena.itemsize
+    frame_bytes = arena.shape[1] * size
+    start, at_q, at_scores = address(arena) + base, address(packed), address(scores)
+    for first in range(0, scores.shape[1], LANES):
+        page, inside = first // page_tokens, first % page_tokens
+        at_k = start + np.int64(table[page]) * frame_bytes + inside * dim * size
+        out = at_scores + first * 4
+        tile(arena, columns, at_k, at_q, out, dim, scores.shape[1] * 4, OVERWRITE)
+
+
+@kernel
+def _sum_values(
+    arena: Array,
+    base: int,
+    table: Int32,
+    page_tokens: int,
+    keys: int,
+    weights: Float32,
+    sums: Float32,
+) -> None:
+    """sums [dim / 16, columns, 16] = weights [keys, columns] against the value pages."""
+    parts, columns = sums.shape[0], sums.shape[1]
+    size = arena.itemsize
+    frame_bytes = arena.shape[1] * size
+    start, at_weights, at_sums = address(arena) + base, address(weights), address(sums)
+    part_bytes = LANES * LANES * size
+    for first in range(0, keys, LANES):
+        page, inside = first // page_tokens, first % page_tokens
+        at_v = start + np.int64(table[page]) * frame_bytes + inside * parts * LANES * size
+        count = min(LANES, keys - first)
+        mode = OVERWRITE if first == 0 else CONTINUE
+        for part in range(parts):
+            tile(
+                arena,
+                columns,
+                at_v + part * part_bytes,
+                at_weights + first * columns * 4,
+                at_sums + part * columns * LANES * 4,
+                count,
+                LANES * 4,
+                mode,
+            )
+
+
+@kernel
+def _attend_block(
+    arena: Array,
+    key_base: int,
+    value_base: int,
+    table: Int32,
+    page_tokens: int,
+    q: Float32,
+    out: Float32,
+    block: Int32,
+    head: int,
+    group: int,
+    dim: int,
+) -> None:
+    """Attention of one query block for `group` query heads from `head` on."""
+    token, position, queries = block[1], block[2], block[3]
+    slots = queries * group
+    columns = 1
+    while columns < slots:
+        columns *= 2
+    keys = position + queries
+    padded = (keys + LANES - 1) // LANES * LANES
+    packed = np.empty((dim, columns), np.float32)
+    scores = np.empty((columns, padded), np.float32)
+    weights = np.zeros((padded, columns), np.float32)
+    sums = np.empty((dim // LANES, columns, LANES), np.float32)
+    _pack_queries(q, token, queries, head, group, dim, packed)
+    _score_keys(arena, key_base, table, page_tokens, packed, scores)
+    normal = np.empty(slots, np.float32)
+    for slot in range(slots):
+        own_keys = position + slot // group + 1
+        normal[slot] = _softmax(scores[slot], own_keys, weights, slot)
+    _sum_values(arena, value_base, table, page_tokens, keys, weights, sums)
+    for slot in range(slots):
+        row, start = token + slot // group, (head + slot % group) * dim
+        for d in range(dim):
+            out[row, start + d] = sums[d // LANES, slot, d % LANES] / normal[slot]
+
+
+@parallel_kernel
+def attend(
+    arena: Array,
+    layer_base: int,
+    page_tokens: int,
+    tables: Int32,
+    blocks: Int32,
+    q: Float32,
+    out: Float32,
+    kv_heads: int,
+    group: int,
+    dim: int,
+) -> None:
+    """Attention of all query blocks of a batch in one layer.
+
+    arena [frames, frame_elements]; layer_base: byte offset of the layer in a frame; tables
+    [rows, pages] frame numbers; blocks [n, 4] = (table row, first token row, its position,
+    queries); q, out [tokens, at least kv_heads * group * dim] float32, q scaled and rotated.
+    """
+    parts = (group + MAX_SLOTS - 1) // MAX_SLOTS
+    per_block = kv_heads * parts
+    head_bytes = page_tokens * dim * arena.itemsize
+    for item in prange(len(blocks) * per_block):
+        block, rest = item // per_block, item % per_block
+        kv_head, part = rest // parts, rest % parts
+        heads = min(MAX_SLOTS, group - part * MAX_SLOTS)
+        key_base = layer_base + kv_head * head_bytes
+        _attend_block(
+            arena,
+            key_base,
+            key_base + kv_heads * head_bytes,
+            tables[blocks[block, 0]],
+            page_tokens,
+            q,
+            out,
+            blocks[block],
+            kv_head * group + part * MAX_SLOTS,
+            heads,
+            dim,
+        )

@@ -1,0 +1,111 @@
+"""The one door to Numba: typed decorators, and a code cache that can never be stale or fatal.
+
+Numba keys its on-disk cache by the file that holds a function, not by the files it calls into, so
+an edited callee would leave old machine code behind. Here the cache folder is named by a hash of
+this whole driver. If no folder can be written, everything is compiled in memory.
+
+No kernel uses fastmath: it rewrites the float operations of intrinsics too, and code loaded from
+the cache then differs in its last bits from code compiled afresh.
+"""
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import extending
+from numba.core import cgutils as numba_cgutils
+
+if TYPE_CHECKING:
+    prange = range
+else:
+    prange = numba.prange
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Array = npt.NDArray[Any]
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+
+PARALLEL = threading.Lock()
+"""Held around every parallel kernel: not all of Numba's threading layers allow two callers."""
+
+
+def _source_digest() -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _cache_folder() -> str | None:
+    """A writable folder for compiled code, or None."""
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    for base in ([named] if named else []) + [f"{shared}/tokenix"]:
+        try:
+            folder = Path(base).expanduser() / f"jit-{_source_digest()}"
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return str(folder)
+        except (OSError, RuntimeError):
+            continue
+    return None
+
+
+_CACHE = _cache_folder()
+_config: Any = numba.config
+
+cgutils: Any = numba_cgutils
+"""Numba's code generation helpers, untyped."""
+
+
+def _compile(function: F, parallel: bool) -> F:
+    saved = _config.CACHE_DIR
+    _config.CACHE_DIR = _CACHE or ""
+    try:
+        return cast(
+            F,
+            numba.njit(
+                function,
+                parallel=parallel,
+                nogil=True,
+                cache=_CACHE is not None,
+                error_model="numpy",
+            ),
+        )
+    finally:
+        _config.CACHE_DIR = saved
+
+
+def intrinsic(build: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that kernels call, given as (signature, code generator) of its argument types."""
+    return cast(Callable[..., Any], extending.intrinsic(build))
+
+
+def kernel(function: F) -> F:
+    """Compile to machine code that runs without the GIL."""
+    return _compile(function, parallel=False)
+
+
+def parallel_kernel(function: F) -> F:
+    """Like `kernel`, with `prange` loops shared among threads. Call it with PARALLEL held."""
+    return _compile(function, parallel=True)
+
+
+def get_threads() -> int:
+    """How many threads the calling thread's parallel kernels use."""
+    return int(numba.get_num_threads())
+
+
+def set_threads(threads: int) -> int:
+    """Bound the calling thread's parallel kernels; returns the number that was set."""
+    bounded = max(1, min(threads, int(_config.NUMBA_NUM_THREADS)))
+    numba.set_num_threads(bounded)
+    return bounded

@@ -1,0 +1,41 @@
+"""A command queue with its own thread. Commands run one after another, as submitted."""
+
+import queue
+import threading
+from collections.abc import Callable
+
+from tokenix.drivers.ops import Command
+
+
+class CommandQueue:
+    """Runs `handle` for every command on a daemon thread. `handle` must not raise."""
+
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[Command], None],
+        start: Callable[[], object] | None = None,
+    ) -> None:
+        self._waiting: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._handle = handle
+        self._start = start
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, command: Command) -> None:
+        self._waiting.put(command)
+
+    def close(self) -> None:
+        """Finish the command at hand, drop the others, end the thread."""
+        self._closing = True
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        if self._start is not None:
+            self._start()
+        while (command := self._waiting.get()) is not None:
+            if self._closing:
+                return
+            self._handle(command)

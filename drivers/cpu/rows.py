@@ -1,0 +1,138 @@
+"""Kernels over the token rows of a batch: norms, rotary embedding, KV append, SwiGLU, packing.
+
+Each row is computed from itself alone, in one fixed order, so no result depends on the batch.
+"Packed" is the input form of dense layers: [tiles, width, T], T token rows side by side.
+"""
+
+import numpy as np
+
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel, parallel_kernel, prange
+from tokenix.drivers.cpu.tile import LANES, address, fma, store_rounded
+
+
+@kernel
+def _root_mean_square(x: Float32, eps: float) -> np.float32:
+    """1 / sqrt(mean(x^2) + eps); 16 partial sums, then those in order."""
+    partial = np.zeros(LANES, np.float32)
+    for first in range(0, len(x), LANES):
+        for lane in range(min(LANES, len(x) - first)):
+            partial[lane] = fma(x[first + lane], x[first + lane], partial[lane])
+    total = np.float32(0.0)
+    for lane in range(LANES):
+        total += partial[lane]
+    return np.float32(1.0 / np.sqrt(np.float64(total) / len(x) + eps))
+
+
+@parallel_kernel
+def norm_pack(x: Float32, weight: Float32, eps: float, packed: Float32) -> None:
+    """RMSNorm of x [rows, width] into packed form; columns past the rows become zero."""
+    tiles, width, columns = packed.shape
+    for slot in prange(tiles * columns):
+        t, column = slot // columns, slot % columns
+        if slot < len(x):
+            scale = _root_mean_square(x[slot], eps)
+            for k in range(width):
+                packed[t, k, column] = x[slot, k] * scale * weight[k]
+        else:
+            for k in range(width):
+                packed[t, k, column] = 0.0
+
+
+@parallel_kernel
+def pack(x: Float32, rows: int, packed: Float32) -> None:
+    """The first `rows` rows of x [at least rows, width] into packed form."""
+    tiles, width, columns = packed.shape
+    for slot in prange(tiles * columns):
+        t, column = slot // columns, slot % columns
+        for k in range(width):
+            packed[t, k, column] = x[slot, k] if slot < rows else np.float32(0.0)
+
+
+@kernel
+def silu(x: np.float32) -> np.float32:
+    """x * sigmoid(x) in float32."""
+    return np.float32(x / (np.float32(1.0) + np.exp(-x)))
+
+
+@parallel_kernel
+def swiglu_pack(gate_up: Float32, rows: int, packed: Float32) -> None:
+    """silu(gate) * up of gate_up [at least rows, 2 * width] into packed form."""
+    tiles, width, columns = packed.shape
+    for slot in prange(tiles * columns):
+        t, column = slot // columns, slot % columns
+        for k in range(width):
+            value = np.float32(0.0)
+            if slot < rows:
+                value = np.float32(silu(gate_up[slot, k]) * gate_up[slot, width + k])
+            packed[t, k, column] = value
+
+
+@kernel
+def _rotate(head: Float32, cos: Float32, sin: Float32, scale: np.float32) -> None:
+    """Half-split rotary embedding in place (dims past 2 * len(cos) stay), then times scale."""
+    half = len(cos)
+    for d in range(half):
+        low, high = head[d], head[d + half]
+        head[d] = np.float32(low * cos[d] - high * sin[d]) * scale
+        head[d + half] = np.float32(high * cos[d] + low * sin[d]) * scale
+    for d in range(2 * half, len(head)):
+        head[d] *= scale
+
+
+@kernel
+def _norm_head(head: Float32, weight: Float32, eps: float) -> None:
+    scale = _root_mean_square(head, eps)
+    for d in range(len(head)):
+        head[d] = head[d] * scale * weight[d]
+
+
+@parallel_kernel
+def rotate_append(
+    qkv: Float32,
+    bias: Float32,
+    q_norm: Float32,
+    k_norm: Float32,
+    eps: float,
+    cos: Float32,
+    sin: Float32,
+    positions: Int32,
+    frames: Int32,
+    arena: Array,
+    layer_base: int,
+    page_tokens: int,
+    heads: int,
+    kv_heads: int,
+    dim: int,
+) -> None:
+    """Finish q in place and write k and v to their page.
+
+    qkv [at least rows, (heads + 2 * kv_heads) * dim]; bias of the same width or empty; q_norm and
+    k_norm [dim] or empty; cos, sin [context, rotated / 2]; positions, frames [rows]; layer_base:
+    byte offset of the layer in a frame. q is scaled by 1 / sqrt(dim).
+    """
+    size = arena.itemsize
+    head_bytes = page_tokens * dim * size
+    scale = np.float32(1.0 / np.sqrt(np.float64(dim)))
+    for row in prange(len(positions)):
+        position = positions[row]
+        for k in range(len(bias)):
+            qkv[row, k] += bias[k]
+        for h in range(heads + kv_heads):
+            head = qkv[row, h * dim : (h + 1) * dim]
+            if len(q_norm) > 0:
+                _norm_head(head, q_norm if h < heads else k_norm, eps)
+            factor = scale if h < heads else np.float32(1.0)
+            _rotate(head, cos[position], sin[position], factor)
+        inside = position % page_tokens
+        group, lane = inside // LANES * LANES, inside % LANES
+        at = address(arena) + np.int64(frames[row]) * arena.shape[1] * size + layer_base
+        for h in range(kv_heads):
+            at_k = at + h * head_bytes + group * dim * size
+            at_v = at_k + kv_heads * head_bytes
+            k_start, v_start = (heads + h) * dim, (heads + kv_heads + h) * dim
+            for d in range(dim):
+                key_at = at_k + (d * LANES + lane) * size
+                store_rounded(arena, key_at, qkv[row, k_start + d])
+                part = d // LANES * LANES * LANES
+                value_at = at_v + (part + lane * LANES + d % LANES) * size
+                store_rounded(arena, value_at, qkv[row, v_start + d])

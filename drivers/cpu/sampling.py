@@ -1,0 +1,160 @@
+"""Draw a token from the logits of a row, as `SamplingParams` documents it.
+
+Every row is drawn from its own logits, parameters and history alone. The random number is a hash
+of (seed, position). Greedy rows without options take one argmax over all of them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenix.drivers.cpu.jit import Float32
+from tokenix.drivers.ops import RowFault, Sampled, SampleSpec
+
+Float64 = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.intp]
+
+NUCLEUS_GUESS = 512
+"""Tokens first tried as a top_p set before the whole vocabulary is sorted."""
+
+_MASK = (1 << 64) - 1
+_NOT_FINITE = RowFault("logits are not finite: its KV, or the model, is corrupt")
+
+
+def sample_rows(logits: Float32, specs: Sequence[SampleSpec]) -> list[Sampled | RowFault]:
+    """One result for each row of logits [rows, vocab]; rows may be overwritten."""
+    if not specs:
+        return []
+    best = logits.argmax(axis=1)
+    results: list[Sampled | RowFault] = []
+    for row, (spec, token) in enumerate(zip(specs, best.tolist(), strict=True)):
+        if not np.isfinite(logits[row, token]):
+            results.append(_NOT_FINITE)
+        elif _is_plain(spec):
+            results.append(Sampled(token))
+        else:
+            results.append(_sample(logits[row], spec))
+    return results
+
+
+def _is_plain(spec: SampleSpec) -> bool:
+    params = spec.params
+    return (
+        params.temperature <= 0
+        and params.logprobs < 0
+        and not params.logit_bias
+        and not spec.banned
+        and not params.needs_history
+    )
+
+
+def _sample(logits: Float32, spec: SampleSpec) -> Sampled | RowFault:
+    """One row with options; `logits` [vocab] is left as it was."""
+    params = spec.params
+    scores = adjust(logits, spec)
+    if not np.isfinite(scores.max()):
+        return RowFault("no token may be drawn: all are banned")
+    greedy = params.temperature <= 0
+    token = int(scores.argmax()) if greedy else _draw(scores, spec)
+    if params.logprobs < 0:
+        return Sampled(token)
+    logprobs = log_softmax(logits)
+    ids = largest(logprobs, min(params.logprobs, len(logprobs)))
+    top = tuple((int(i), float(logprobs[i])) for i in ids)
+    return Sampled(token, float(logprobs[token]), top)
+
+
+def adjust(logits: Float32, spec: SampleSpec) -> Float64:
+    """Bias, bans and penalties; a new float64 array [vocab]."""
+    params = spec.params
+    scores = logits.astype(np.float64)
+    for token, bias in params.logit_bias:
+        scores[token] += bias
+    if spec.banned:
+        scores[list(spec.banned)] = -np.inf
+    if not params.needs_history:
+        return scores
+    history = np.fromiter(spec.history[: spec.position], np.intp)
+    if params.repetition_penalty != 1.0:
+        seen = np.unique(history)
+        old = scores[seen]
+        penalty = params.repetition_penalty
+        scores[seen] = np.where(old > 0, old / penalty, old * penalty)
+    tokens, counts = np.unique(history[spec.prompt_tokens :], return_counts=True)
+    scores[tokens] -= params.presence_penalty + params.frequency_penalty * counts
+    return scores
+
+
+def _draw(scores: Float64, spec: SampleSpec) -> int:
+    """Temperature, top_k, top_p, min_p, then one draw."""
+    params = spec.params
+    ids, weights = candidates(scores, params.temperature, params.top_k, params.top_p)
+    if params.min_p > 0:
+        kept = weights >= params.min_p * weights.max()
+        ids, weights = ids[kept], weights[kept]
+    running = weights.cumsum()
+    target = uniform(params.seed, spec.position) * running[-1]
+    at = min(int(running.searchsorted(target, side="right")), len(ids) - 1)
+    while weights[at] == 0:
+        at -= 1
+    return int(ids[at])
+
+
+def candidates(
+    scores: Float64, temperature: float, top_k: int, top_p: float
+) -> tuple[Ids, Float64]:
+    """Token ids and their unnormalised probabilities after top_k and top_p.
+
+    In id order if neither applies, else most likely first. At least one remains.
+    """
+    vocab = len(scores)
+    weights = np.exp((scores - scores.max()) / temperature)
+    k = top_k if 0 < top_k < vocab else vocab
+    if top_p >= 1:
+        if k == vocab:
+            return np.arange(vocab), weights
+        ids = largest(scores, k)
+        return ids, weights[ids]
+    guess = min(k, NUCLEUS_GUESS)
+    ids = largest(scores, guess)
+    total = weights.sum() if k == vocab else weights[largest(scores, k)].sum()
+    if weights[ids].sum() < top_p * total and guess < k:
+        ids = largest(scores, k)
+    running = weights[ids].cumsum()
+    count = int(running.searchsorted(top_p * total)) + 1
+    return ids[:count], weights[ids[:count]]
+
+
+def largest(scores: Float64, count: int) -> Ids:
+    """Ids of the `count` largest scores, largest first, ties to the lowest id."""
+    if count <= 0:
+        return np.empty(0, np.intp)
+    if count < len(scores):
+        bound = np.partition(scores, len(scores) - count)[len(scores) - count]
+        above = np.flatnonzero(scores > bound)
+        equal = np.flatnonzero(scores == bound)[: count - len(above)]
+        ids = np.sort(np.concatenate([above, equal]))
+    else:
+        ids = np.arange(len(scores))
+    return ids[np.argsort(-scores[ids], kind="stable")]
+
+
+def log_softmax(logits: Float32) -> Float64:
+    """Log probabilities of a row in float64."""
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max()
+    shifted -= np.log(np.exp(shifted).sum())
+    return shifted
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) from (seed, position): two rounds of splitmix64."""
+    return (_mix(_mix(seed & _MASK) ^ (position & _MASK)) >> 11) * 2.0**-53
+
+
+def _mix(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
