@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from tokenix.syscalls import aio as aio
     from tokenix.syscalls.inproc import boot as boot
 
-    SIGSTOP = Signal.SIGSTOP
-    SIGCONT = Signal.SIGCONT
-    SIGTERM = Signal.SIGTERM
-    SIGKILL = Signal.SIGKILL
+    SIGSTOP = Signal.STOP
+    SIGCONT = Signal.CONT
+    SIGTERM = Signal.TERM
+    SIGKILL = Signal.KILL
 
 __version__ = "0.1.0"
 
 __all__ = ["SIGCONT", "SIGKILL", "SIGSTOP", "SIGTERM", "__version__", "aio", "boot"]
 
 _HOMES = {
-    "SIGCONT": ("tokenix.kernel.calls", "Signal.SIGCONT"),
-    "SIGKILL": ("tokenix.kernel.calls", "Signal.SIGKILL"),
-    "SIGSTOP": ("tokenix.kernel.calls", "Signal.SIGSTOP"),
-    "SIGTERM": ("tokenix.kernel.calls", "Signal.SIGTERM"),
+    "SIGCONT": ("tokenix.kernel.calls", "Signal.CONT"),
+    "SIGKILL": ("tokenix.kernel.calls", "Signal.KILL"),
+    "SIGSTOP": ("tokenix.kernel.calls", "Signal.STOP"),
+    "SIGTERM": ("tokenix.kernel.calls", "Signal.TERM"),
     "aio": ("tokenix.syscalls.aio", ""),
     "boot": ("tokenix.syscalls.inproc", "boot"),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenix.tests.tidy.tree import FOLDERS, ROOT, parse, python_files, where
+from tokenix.tests.tidy.tree import FOLDERS, PACKAGES, ROOT, parse, python_files, where
 
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 70
@@ -25,6 +25,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:work|tmp|home|root|Users|mnt)/")
 """A path that is true on one machine only. Tests use `tmp_path`."""
 
 FILES = [pytest.param(path, id=where(path)) for path in python_files()]
+SHIPPED = [pytest.param(path, id=where(path)) for path in python_files(PACKAGES)]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -61,7 +62,7 @@ def test_functions_fit_on_a_screen(path: Path) -> None:
     assert not long, f"the limit is {MAX_FUNCTION_LINES} lines"
 
 
-@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("path", SHIPPED)
 def test_modules_open_with_a_docstring(path: Path) -> None:
     tree = parse(path)
     assert not tree.body or ast.get_docstring(tree), f"{where(path)} does not say what it is"
