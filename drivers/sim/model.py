@@ -53,15 +53,18 @@ def _scramble(a: int, b: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _shape(params: SamplingParams) -> int:
-    """A number that differs whenever a setting that may change the output differs."""
-    value = 0
-    settings = [params.repetition_penalty, params.presence_penalty, params.frequency_penalty]
+    """A number that differs with each setting that may change the output; 0 for plain greedy."""
+    settings: list[tuple[float, ...]] = list(params.logit_bias)
+    if params.needs_history:
+        settings.append(
+            (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+        )
     if params.temperature > 0:
-        settings += [params.temperature, params.top_k, params.top_p, params.min_p, params.seed]
+        settings.append((params.temperature, params.top_k, params.top_p, params.min_p, params.seed))
+    value = 0
     for setting in settings:
-        value = _scramble(value, hash(setting))
-    for token, bias in params.logit_bias:
-        value = _scramble(_scramble(value, token), hash(bias))
+        for number in setting:
+            value = _scramble(value, hash(number))
     return value
 
 
@@ -76,8 +79,9 @@ class SimModel:
         """The token after a prefix with `fold`; a pure function of its arguments."""
         params = spec.params
         value = _scramble(fold, 0)
-        if params != _GREEDY:
-            value = _scramble(value, _shape(params))
+        shape = _shape(params)
+        if shape:
+            value = _scramble(value, shape)
         if params.temperature > 0:
             value = _scramble(value, spec.position)
         if params.needs_history:

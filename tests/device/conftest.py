@@ -28,8 +28,8 @@ def sim() -> Harness:
 def cpu() -> Harness:
     for module in ("numpy", "numba", "torch", "tokenix.drivers.cpu.device"):
         pytest.importorskip(module)
-    from tokenix.drivers.cpu.device import CpuDevice  # noqa: PLC0415
-    from tokenix.tests.device.tiny import RandomWeights, tiny_config  # noqa: PLC0415
+    from tokenix.drivers.cpu.device import CpuDevice
+    from tokenix.tests.device.tiny import RandomWeights, tiny_config
 
     config = tiny_config()
     weights = RandomWeights(config)

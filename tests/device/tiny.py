@@ -1,5 +1,7 @@
 """A tiny random model for drivers that compute a real one, in memory."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -54,7 +56,8 @@ class RandomWeights:
 def _gain(name: str, shape: tuple[int, ...]) -> float:
     if name == "embed":
         return 1.0
-    return (2.0 if name.endswith((".q", ".k", "head")) else 1.2) / shape[1] ** 0.5
+    gain = 2.0 if name.endswith((".q", ".k", "head")) else 1.2
+    return gain / math.sqrt(shape[1])
 
 
 def _shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
