@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from tokenix.drivers.cpu import probe
 from tokenix.drivers.cpu.arena import FrameArena, KvKind, PageShape
@@ -68,15 +69,25 @@ class CpuDevice:
         self._ready: deque[Completion] = deque()
         self._wake: Callable[[], None] | None = None
         self._closed = False
-        own = get_threads()
-        count = set_threads(threads if threads is not None else own)
         if progress is not None:
             progress("measuring", 0.0)
-        self._info = self._measure(config)
-        set_threads(own)
-        self._compute = CommandQueue(
-            "tokenix-compute", self._run_compute, lambda: set_threads(count)
-        )
+        measured: Future[DeviceInfo] = Future()
+
+        def start() -> None:
+            # On the compute thread: OpenMP keeps a team of threads for each thread that calls it,
+            # and with more threads than cores all of them wait by sleeping (45 us a region).
+            try:
+                set_threads(threads if threads is not None else get_threads())
+                measured.set_result(self._measure(config))
+            except BaseException as error:
+                measured.set_exception(error)
+
+        self._compute = CommandQueue("tokenix-compute", self._run_compute, start)
+        try:
+            self._info = measured.result()
+        except BaseException:
+            self._compute.close()
+            raise
         self._out = CommandQueue("tokenix-swap-out", self._run_copy)
         self._in = CommandQueue("tokenix-swap-in", self._run_copy)
 
