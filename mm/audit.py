@@ -31,10 +31,14 @@ def _check_conservation(frames: FrameTable) -> None:
     for state in FrameState:
         assert states[state] == frames.count(state), f"count of {state.name} is off"
     assert sum(states.values()) == frames.total, "frames are conserved"
+    donors = 0
     for i in range(frames.total):
         page = frames.owner(Pfn(i))
         assert page is None or page.pfn == i, f"frame {i} and its owner disagree"
         assert not (page is None and frames.state(Pfn(i)) in (FrameState.HELD, FrameState.CACHED))
+        if page is not None and page.active and page.clean and page.loading is None:
+            donors += 1
+    assert donors == frames.donors, "donor frames are counted"
 
 
 def _check_maps(spaces: Sequence[AddressSpace], pinned_pages: Sequence[Page]) -> None:

@@ -38,6 +38,9 @@ class FrameTable:
         self._counts: list[int] = [total, 0, 0, 0]
         self._fenced: dict[Pfn, None] = {}
         self._fence_up = False
+        self._donor = bytearray(total)
+        self.donors = 0
+        """Held frames whose page has a host copy: their slots can be taken back at no loss."""
         self.epoch = 0
         """Grows with every change of any frame's owner, pins or state (cache key for counts)."""
         self.stranded: dict[Pfn, Page] = {}
@@ -106,7 +109,7 @@ class FrameTable:
             self._settle(pfn)
 
     def note(self, page: Page) -> None:
-        """Recompute the state of the page's frame after a change of mapped, active or slot."""
+        """Recompute the state of the page's frame after a change of mapped, active, slot or loading."""
         self.epoch += 1
         if page.pfn is not None:
             self._settle(page.pfn)
@@ -122,6 +125,9 @@ class FrameTable:
             self.stranded[pfn] = page
         else:
             self.stranded.pop(pfn, None)
+        donor = page is not None and page.active > 0 and page.clean and page.loading is None
+        self.donors += donor - self._donor[pfn]
+        self._donor[pfn] = donor
         old = self._state[pfn]
         new = self._derive(pfn)
         if new is old:

@@ -6,12 +6,13 @@ maps the page. Who may write a field:
     pfn                           mm/frames.py
     mapped, active                mm/space.py
     key                           mm/prefix.py
-    slot, generation, loading     kernel/memory.py, as copies to and from the host tier complete
+    slot, generation,
+    loading, leaving              kernel/memory.py, as copies to and from the host tier complete
 """
 
 from dataclasses import dataclass
 
-from tokenix.mm.ids import Pfn, Slot
+from tokenix.mm.ids import Pfn, Slot, Ticket
 
 
 @dataclass(slots=True, eq=False)
@@ -29,8 +30,10 @@ class Page:
     active: int = 0
     """Those among `mapped` that need it resident (not paused)."""
 
-    loading: bool = False
-    """Its frame is being filled by a copy: nobody may read it yet."""
+    loading: Ticket | None = None
+    """The copy that is filling its frame: nobody may read it yet."""
+    leaving: Ticket | None = None
+    """The copy that is reading its frame on the way to the host tier."""
 
     @property
     def clean(self) -> bool:

@@ -44,7 +44,7 @@ class PrefixIndex:
         found: list[Page] = []
         for key in keys:
             page = self._pages.get(key)
-            if page is None or page.pfn is None or page.loading:
+            if page is None or page.pfn is None or page.loading is not None:
                 break
             found.append(page)
         return found

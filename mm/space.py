@@ -27,7 +27,8 @@ class AddressSpace:
         self.pages: list[Page] = []
         self.computed = 0
         """Tokens whose KV is in `pages`."""
-        self.active = True
+        self.active = False
+        """Whether every page must be resident. A new space is paused: it has nothing yet."""
         self.keys: list[bytes] = []
         """Chain keys of the sequence's full pages, as far as they were needed."""
         self._frames = frames
@@ -126,6 +127,16 @@ class AddressSpace:
             child._map(page)
         child.computed = full * self.page_tokens
 
+    def append_tail(self, computed: int) -> Page:
+        """Map one fresh page for the copied tail of a forked parent (a paused space, one frame)."""
+        assert not self.active and self.computed == self.mapped * self.page_tokens
+        page = Page(mapped=1)
+        self._frames.take(page)
+        self.pages.append(page)
+        self.computed = computed
+        self._counted_at = -1
+        return page
+
     def pause(self) -> None:
         """The process does not run for a while: its pages need not stay on the device."""
         assert self.active, "pause follows activate"
@@ -145,8 +156,7 @@ class AddressSpace:
     def truncate(self, full_pages: int) -> list[Page]:
         """Unmap all but the first `full_pages` pages; the KV behind must be computed again.
 
-        Returns the pages that nobody maps any more and that have left the device: their host slots
-        are the caller's to free.
+        Returns the pages that nobody maps any more: their host slots are the caller's to free.
         """
         dropped = self.pages[full_pages:]
         del self.pages[full_pages:]
@@ -167,17 +177,17 @@ class AddressSpace:
         self._counted_at = -1
 
     def _unmap(self, page: Page) -> bool:
-        """True if the page is dead: unmapped, and not kept for its content."""
+        """True if nobody maps the page any more; it stays findable if its content is in place."""
         page.mapped -= 1
         page.active -= 1 if self.active else 0
         assert page.mapped >= page.active >= 0, "counts follow the maps"
         if page.mapped > 0:
             self._frames.note(page)
             return False
-        if page.key is not None and page.pfn is not None and not page.loading:
+        if page.key is not None and page.pfn is not None and page.loading is None:
             self._index.mark_idle(page)
             self._frames.note(page)
-            return page.slot is not None
+            return True
         self._index.forget(page)
         if page.pfn is not None:
             self._frames.release(page)

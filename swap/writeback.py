@@ -6,6 +6,7 @@ partly written page.
 
 from collections.abc import Iterable
 
+from tokenix.mm.ids import Pid
 from tokenix.mm.page import Page
 from tokenix.mm.space import AddressSpace
 
@@ -18,23 +19,23 @@ HOST_SHARE = 0.5
 
 def choose_pages(
     stranded: Iterable[Page], likely_victims_first: Iterable[AddressSpace], limit: int
-) -> list[Page]:
+) -> list[tuple[Pid | None, Page]]:
     """Up to `limit` pages to clean: those that block a frame for nobody, then likely victims'.
 
-    Only full, resident pages without a host copy; a page being copied is the caller's to exclude
-    (its frame is pinned, see `kernel.memory`).
+    Only full, resident pages that have no host copy and none under way, each with the process it
+    was found through.
     """
-    chosen: list[Page] = []
+    chosen: dict[Page, Pid | None] = {}
     for page in stranded:
-        if len(chosen) >= limit:
-            return chosen
-        chosen.append(page)
+        if len(chosen) < limit and page.leaving is None and page.loading is None:
+            chosen[page] = None
     for space in likely_victims_first:
         if len(chosen) >= limit:
             break
         for page in space.pages[: space.computed // space.page_tokens]:
             if len(chosen) >= limit:
                 break
-            if page.pfn is not None and page.slot is None and not page.loading:
-                chosen.append(page)
-    return chosen
+            idle_link = page.leaving is None and page.loading is None
+            if idle_link and page.pfn is not None and page.slot is None:
+                chosen.setdefault(page, space.pid)
+    return [(pid, page) for page, pid in chosen.items()]

@@ -1,0 +1,133 @@
+"""Putting a machine together: model, device, scheduler, kernel, pump. Imports are lazy: a program
+that only talks to a kernel never loads torch or numba."""
+
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tokenix.drivers.device import Device
+from tokenix.kernel.calls import error
+from tokenix.kernel.core import Kernel
+from tokenix.kernel.loop import Pump
+from tokenix.kernel.params import Params
+from tokenix.sched.policies import POLICIES
+from tokenix.sched.rates import Rates
+from tokenix.sched.scheduler import Scheduler
+from tokenix.sched.tunables import Tunables
+
+if TYPE_CHECKING:
+    from tokenix.models.image import ProgramImage
+
+Progress = Callable[[str, int, int], None]
+"""(what is being done, steps done, steps in all)."""
+
+DEFAULT_POOL_BYTES = 512 << 20
+"""Size of the device pool where the caller gives none."""
+
+DEFAULT_HOST_POOLS = 4
+"""Host tier, in device pools, where the caller gives none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootOptions:
+    """How to boot. Pages are KV pages of `page_tokens` tokens over all layers."""
+
+    model: str = "smollm2"
+    driver: str = "cpu"
+    policy: str = "progress"
+    device_pages: int | None = None
+    """KV frames on the device; None: as many as fit into 512 MiB, or one full context."""
+    host_pages: int | None = None
+    """Slots in the host tier; None: four times the device; 0: no swap, pauses recompute."""
+    page_tokens: int = 16
+    kv_dtype: str | None = None
+    threads: int | None = None
+    params: Params = field(default_factory=Params)
+    tunables: Mapping[str, float] = field(default_factory=dict)
+    """Overrides of sched.tunables.Tunables, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A running kernel and the program image it serves."""
+
+    image: "ProgramImage"
+    kernel: Kernel
+    pump: Pump
+
+
+def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
+    """Load the model, start the device and the kernel. OSError says what is wrong and what to do."""
+    from tokenix.models.registry import load_image
+
+    tunables = _check(options)
+    image = load_image(options.model, progress)
+    device = _open_device(options, image, progress)
+    try:
+        kernel = make_kernel(device, options.policy, options.params, tunables, image.config.eos_tokens)
+        return Machine(image, kernel, Pump(kernel, device))
+    except BaseException:
+        device.close()
+        raise
+
+
+def make_kernel(
+    device: Device,
+    policy: str = "progress",
+    params: Params | None = None,
+    tunables: Tunables | None = None,
+    eos_tokens: tuple[int, ...] = (),
+) -> Kernel:
+    """A kernel for an open device, without a pump (tests and simulations step it themselves)."""
+    info = device.info()
+    rates = Rates(step_s=info.step_s, prefill_tokens_per_s=info.prefill_tokens_per_s)
+    scheduler = Scheduler(POLICIES[policy], tunables or Tunables(), rates)
+    return Kernel(info, scheduler, params, eos_tokens)
+
+
+def _check(options: BootOptions) -> Tunables:
+    if options.policy not in POLICIES:
+        raise error(
+            errno.EINVAL, f"no policy {options.policy!r}; there are {', '.join(POLICIES)}"
+        ).as_os_error()
+    if options.driver != "cpu":
+        raise error(errno.ENODEV, f"no driver {options.driver!r}; there is cpu").as_os_error()
+    for name in ("device_pages", "host_pages", "page_tokens", "threads"):
+        value = getattr(options, name)
+        low = 0 if name == "host_pages" else 1
+        if value is not None and value < low:
+            raise error(errno.EINVAL, f"{name} must be at least {low}, not {value}").as_os_error()
+    try:
+        return replace(Tunables(), **options.tunables)  # type: ignore[arg-type]
+    except (TypeError, AssertionError) as why:
+        raise error(errno.EINVAL, f"tunables: {why or 'out of range'}").as_os_error() from None
+
+
+def _open_device(
+    options: BootOptions, image: "ProgramImage", progress: Progress | None
+) -> Device:
+    try:
+        from tokenix.drivers.cpu import CpuDevice
+    except ImportError as missing:
+        raise error(
+            errno.ENODEV, f"the cpu driver needs {missing.name}; run: pip install 'tokenix[cpu]'"
+        ).as_os_error() from None
+    config = image.config
+    frames = options.device_pages
+    if frames is None:
+        page_bytes = 2 * 4 * options.page_tokens * config.layers * config.kv_heads * config.head_dim
+        context = -(-config.max_context_tokens // options.page_tokens) + 1
+        frames = max(2, min(context, DEFAULT_POOL_BYTES // page_bytes))
+    host = DEFAULT_HOST_POOLS * frames if options.host_pages is None else options.host_pages
+    extra = {} if options.kv_dtype is None else {"kv_dtype": options.kv_dtype}
+    return CpuDevice(
+        config,
+        image.weights,
+        frames=frames,
+        host_slots=host,
+        page_tokens=options.page_tokens,
+        threads=options.threads,
+        progress=None if progress is None else lambda stage, part: progress(stage, int(part * 100), 100),
+        **extra,
+    )

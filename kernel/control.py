@@ -1,0 +1,67 @@
+"""sysctl: every control variable by a dotted name. Only root may set one.
+
+    policy                 progress | fcfs | retract ...      set
+    sched.<tunable>        sched.tunables.Tunables             set
+    kernel.<param>         kernel.params.Params                read only
+    rates.<estimate>       what was measured                   read only
+"""
+
+import dataclasses
+import errno
+from typing import TYPE_CHECKING
+
+from tokenix.kernel.calls import Principal, Sysctl, error
+from tokenix.sched.policies import POLICIES
+
+if TYPE_CHECKING:
+    from tokenix.kernel.core import Kernel
+
+Value = float | int | str | bool
+
+
+def sysctl(kernel: "Kernel", who: Principal, request: Sysctl) -> object:
+    """Read one variable or all ({name: value}), or set one and return its old value."""
+    known = read_all(kernel)
+    if request.name == "" and request.value is None:
+        return known
+    if request.name not in known:
+        raise error(errno.ENOENT, f"no control variable {request.name!r}; sysctl lists all names")
+    if request.value is None:
+        return known[request.name]
+    if not who.root:
+        raise error(errno.EPERM, f"only root may set {request.name}")
+    _set(kernel, request.name, request.value, known[request.name])
+    kernel.trace.add(kernel.now_s, None, "sysctl", name=request.name, value=str(request.value))
+    return known[request.name]
+
+
+def read_all(kernel: "Kernel") -> dict[str, Value]:
+    scheduler = kernel.scheduler
+    values: dict[str, Value] = {"policy": scheduler.policy.name}
+    for prefix, record in (
+        ("sched", scheduler.tunables), ("kernel", kernel.params), ("rates", scheduler.rates)
+    ):  # fmt: skip
+        for field in dataclasses.fields(record):
+            values[f"{prefix}.{field.name}"] = getattr(record, field.name)
+    values["rates.in_s_per_page"] = kernel.memory.link.in_s_per_page
+    values["rates.out_s_per_page"] = kernel.memory.link.out_s_per_page
+    return values
+
+
+def _set(kernel: "Kernel", name: str, value: Value, old: Value) -> None:
+    group, _, field = name.rpartition(".")
+    if name == "policy":
+        policy = POLICIES.get(str(value))
+        if policy is None:
+            raise error(errno.EINVAL, f"no policy {value!r}; there are {', '.join(POLICIES)}")
+        kernel.scheduler.policy = policy
+        return
+    if group != "sched":
+        raise error(errno.EPERM, f"{name} can only be read")
+    try:
+        number = int(value) if isinstance(old, int) else float(value)
+        tunables = dataclasses.replace(kernel.scheduler.tunables, **{field: number})
+    except (ValueError, AssertionError) as why:
+        hint = str(why) or "out of range, or in conflict with another variable"
+        raise error(errno.EINVAL, f"{name} cannot be {value!r}: {hint}") from None
+    kernel.scheduler.tunables = tunables

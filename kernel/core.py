@@ -1,0 +1,543 @@
+"""The kernel: step(now, inbox) -> commands. It decides and never waits.
+
+    calls, completions, timers  ->  plan  ->  memory  ->  commands
+    \\______ what happened ______/   \\_____ what to do _____/
+
+One forward pass is in flight at most; while it runs, calls and copies are handled, and the next
+plan is made when it has retired. Time is an argument, so a run is a function of its inputs.
+"""
+
+import errno
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenix.drivers.device import DeviceInfo
+from tokenix.drivers.ops import (
+    CopyDone,
+    CopyFailed,
+    DeviceFault,
+    Forward,
+    ForwardDone,
+    Poison,
+    Row,
+    TableDelta,
+)
+from tokenix.kernel import handlers
+from tokenix.kernel.calls import (
+    ExitReason,
+    KernelError,
+    Principal,
+    Read,
+    ReadResult,
+    Wait,
+    WaitResult,
+    error,
+)
+from tokenix.kernel.commit import close_turn, commit_row, take_output
+from tokenix.kernel.event import Call, Command, Event, Reply
+from tokenix.kernel.memory import Lost, Memory, MemoryEvent
+from tokenix.kernel.params import Params
+from tokenix.kernel.process import Process
+from tokenix.kernel.segments import Segments
+from tokenix.kernel.state import ALLOWED, Hold, State
+from tokenix.kernel.stats import Counters
+from tokenix.kernel.trace import TraceRing
+from tokenix.mm.frames import FrameState
+from tokenix.mm.ids import Pid, Ticket
+from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse
+from tokenix.sched.queues import Queue
+from tokenix.sched.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """The forward pass that the device is running."""
+
+    ticket: Ticket
+    rows: tuple[tuple[Process, int], ...]
+    """(process, tokens), parallel to the command's rows."""
+    started_s: float
+    prefill_tokens: int
+    decodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    call_id: int
+    principal: Principal
+    request: Read | Wait
+
+
+class Kernel:
+    """The whole machine but its device and its clock. Not thread-safe: one caller."""
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        scheduler: Scheduler,
+        params: Params | None = None,
+        eos_tokens: Sequence[int] = (),
+    ) -> None:
+        self.info = info
+        self.params = params or Params()
+        self.scheduler = scheduler
+        self.eos_tokens = frozenset(eos_tokens)
+        self.trace = TraceRing(self.params.trace_events)
+        self.counters = Counters()
+        self.processes: dict[Pid, Process] = {}
+        self.zombies: dict[Pid, Process] = {}
+        self.segments = Segments()
+        self.readers: dict[Pid, deque[WaitingCall]] = {}
+        self.waiters: dict[int, WaitingCall] = {}
+        self.in_flight: InFlight | None = None
+        self.now_s = 0.0
+        self._commands: list[Command] = []
+        self._tickets = 0
+        self._pids = 0
+        self._deadlines: list[tuple[float, Pid]] = []
+        self._dropped: list[Pid] = []
+        self._plan_wake_s: float | None = None
+        self._faults_in_a_row = 0
+        self._copies_resume_s = 0.0
+        self.memory = Memory(
+            info, self._commands.append, self._new_ticket, self.params.prefix_cache
+        )
+
+    # ---- the step ----
+
+    def step(self, now_s: float, inbox: Sequence[Event]) -> list[Command]:
+        """Handle what happened, decide what to do. Returns commands in the order to carry out."""
+        assert now_s >= self.now_s, "time does not run backwards"
+        self.now_s = now_s
+        for event in inbox:
+            if isinstance(event, Call):
+                self._call(event)
+        for event in inbox:
+            if not isinstance(event, Call):
+                self._complete(event)
+        self._run_timers()
+        if self.in_flight is None:
+            self._act()
+        self._write_behind()
+        commands = self._commands[:]
+        self._commands.clear()
+        return commands
+
+    def next_wake_s(self) -> float | None:
+        """When `step` must be called again even if nothing happens; None if only events matter."""
+        times = [self._deadlines[0][0]] if self._deadlines else []
+        if self.in_flight is None and self._plan_wake_s is not None:
+            times.append(self._plan_wake_s)
+        overdue = self.memory.transfers.next_deadline_s()
+        if overdue is not None:
+            times.append(overdue)
+        if self._copies_resume_s > self.now_s and self.memory.frames.stranded:
+            times.append(self._copies_resume_s)
+        return min(times, default=None)
+
+    # ---- what happened ----
+
+    def _call(self, call: Call) -> None:
+        self.counters.calls += 1
+        try:
+            result = handlers.handle(self, call)
+        except KernelError as problem:
+            self.reply(call.call_id, problem)
+            return
+        if result is not handlers.BLOCKED:
+            self.reply(call.call_id, result)
+
+    def _complete(self, event: Event) -> None:
+        match event:
+            case ForwardDone():
+                self._forward_done(event)
+            case DeviceFault():
+                self._device_fault(event)
+            case CopyDone() | CopyFailed():
+                if isinstance(event, CopyFailed):
+                    self.counters.copies_failed += 1
+                    self._copies_resume_s = self.now_s + self.params.copy_retry_s
+                    self.trace.add(self.now_s, None, "copy-failed", reason=event.reason)
+                self._memory_events(self.memory.complete(event, self.now_s))
+
+    def _memory_events(self, events: list[MemoryEvent]) -> None:
+        for event in events:
+            process = self.processes.get(event.pid)
+            if process is None:
+                continue
+            if isinstance(event, Lost):
+                self.move(process, State.SWAPPED)
+            elif process.state is State.SWAPPING_OUT:
+                self.move(process, State.SWAPPED)
+            elif process.state is State.SWAPPING_IN:
+                self.memory.settle_in(process)
+                self._arrive(process)
+
+    def _arrive(self, process: Process) -> None:
+        """Its frames and their content are in place."""
+        self.scheduler.note_resumed(process, self.now_s)
+        self.move(process, State.STOPPED if process.hold else State.READY)
+
+    def _forward_done(self, done: ForwardDone) -> None:
+        flight = self._retire(done.ticket)
+        self._faults_in_a_row = 0
+        self.counters.steps += 1
+        took_s = self.now_s - flight.started_s
+        self.scheduler.note_step(
+            flight.started_s, self.now_s, flight.prefill_tokens, flight.decodes
+        )
+        for (process, tokens), result in zip(flight.rows, done.results, strict=True):
+            if process.state is not State.RUNNING:
+                continue
+            process.faults = 0
+            if tokens > 1 or process.entity.first_token_s is None:
+                process.usage.prefill_s += took_s
+            else:
+                process.usage.decode_s += took_s
+            recomputed = process.usage.recomputed_tokens
+            outcome = commit_row(
+                process, tokens, result, self.now_s, self.info.max_context_tokens
+            )
+            self.counters.computed_tokens += tokens
+            self.counters.recomputed_tokens += process.usage.recomputed_tokens - recomputed
+            self.move(process, State.STOPPED if process.hold else State.READY)
+            if outcome.delivered:
+                self._delivered(process)
+            if outcome.ended is not None:
+                self._end_turn(process, outcome.ended, outcome.error)
+            elif self._over_pages(process):
+                self._end_turn(process, ExitReason.PAGES)
+
+    def _over_pages(self, process: Process) -> bool:
+        limit = process.max_pages
+        return limit is not None and process.space.pages_for(process.length) > limit
+
+    def _delivered(self, process: Process) -> None:
+        self.counters.output_tokens += 1
+        if process.usage.ttft_s is None:
+            process.usage.ttft_s = self.now_s - process.entity.arrival_s
+        self.scheduler.note_delivered(process, self.now_s, 1)
+        process.usage.stalls = process.entity.stalls
+        self.serve_readers(process)
+        if process.unread >= self.params.pipe_tokens:
+            self.set_hold(process, Hold.PIPE)
+
+    def _device_fault(self, fault: DeviceFault) -> None:
+        """Nothing of the pass may be used. Rows are retried, alone if it happens again."""
+        flight = self._retire(fault.ticket)
+        self._faults_in_a_row += 1
+        self.counters.device_faults += 1
+        self.trace.add(self.now_s, None, "device-fault", reason=fault.reason)
+        for process, _ in flight.rows:
+            if process.state is not State.RUNNING:
+                continue
+            process.faults += 1
+            process.table_known = 0
+            self.move(process, State.STOPPED if process.hold else State.READY)
+            if len(flight.rows) == 1 and process.faults > self.params.max_faults:
+                self.exit(process, ExitReason.ERROR, f"the device failed: {fault.reason}")
+
+    def _retire(self, ticket: Ticket) -> InFlight:
+        flight = self.in_flight
+        assert flight is not None and flight.ticket == ticket, "one forward is in flight"
+        self.in_flight = None
+        self.memory.frames.lift_fence()
+        for process, _ in flight.rows:
+            process.usage.page_seconds += process.space.mapped * (self.now_s - flight.started_s)
+        return flight
+
+    def _run_timers(self) -> None:
+        while self._deadlines and self._deadlines[0][0] <= self.now_s:
+            when, pid = heapq.heappop(self._deadlines)
+            process = self.processes.get(pid)
+            if process is not None and process.deadline_s == when:
+                self.exit(process, ExitReason.DEADLINE)
+        self._memory_events(self.memory.expire(self.now_s))
+
+    # ---- what to do ----
+
+    def _act(self) -> None:
+        """Make a plan and carry it out."""
+        for process in list(self.scheduler.held.values()):
+            assert isinstance(process, Process)
+            if process.hold & Hold.SIGNAL:
+                self._pause(process, Pause(process.pid, PauseMode.SWAP, "stopped"))
+        plan = self.scheduler.plan(self.memory.view(), self.now_s)
+        self._plan_wake_s = plan.wake_s
+        for refuse in plan.refuse:
+            self._refuse(self.processes[refuse.pid], refuse)
+        for pause in plan.pause:
+            self._pause(self.processes[pause.pid], pause)
+        for pid in plan.resume:
+            self._bring_in(self.processes[pid])
+        for pid in plan.admit:
+            self._bring_in(self.processes[pid])
+        self._forward(plan)
+        if self.in_flight is None:
+            self.memory.drop_stranded()
+
+    def _refuse(self, process: Process, refuse: Refuse) -> None:
+        self.counters.refused += 1
+        wait = f"{refuse.retry_after_s:.1f}"
+        self.exit(
+            process, ExitReason.REFUSED, f"overloaded: {refuse.reason}; retry after {wait} s"
+        )
+
+    def _pause(self, process: Process, pause: Pause) -> None:
+        assert process.state in (State.READY, State.STOPPED), "only resident processes are paused"
+        keep = pause.mode is PauseMode.SWAP
+        pages = process.space.mapped
+        dirty = self.memory.pause(process, keep, self._donors(), self.now_s)
+        process.usage.preemptions += 1
+        self.counters.preemptions += 1
+        self.scheduler.note_paused(process, self.now_s)
+        self.trace.add(
+            self.now_s, process.pid, "pause", reason=pause.reason, mode=pause.mode.value,
+            pages=pages, dirty=dirty, tokens=process.length,
+        )  # fmt: skip
+        waits = self.memory.awaits(process.pid)
+        self.move(process, State.SWAPPING_OUT if waits else State.SWAPPED)
+
+    def _donors(self) -> list[Process]:
+        """Running spaces, the one whose reader is closest behind first."""
+        ready = list(self.scheduler.ready.values())
+        ready.sort(key=lambda task: (self.scheduler.lead_s(task, self.now_s), task.entity.pid))
+        return [task.space for task in ready]
+
+    def _bring_in(self, process: Process) -> None:
+        state = process.state
+        assert state in (State.NEW, State.SWAPPED), "only processes without frames are brought in"
+        rate = self.scheduler.rates.prefill_tokens_per_s
+        if not self.memory.bring_in(process, rate, self.now_s):
+            self.counters.plan_misses += 1
+            return
+        if state is State.NEW:
+            process.usage.queue_s = self.now_s - process.spawned_s
+        self.trace.add(
+            self.now_s, process.pid, "resume" if state is State.SWAPPED else "admit",
+            pages=process.space.mapped, computed=process.space.computed, tokens=process.length,
+        )  # fmt: skip
+        if self.memory.awaits(process.pid):
+            if state is State.NEW:
+                self.move(process, State.SWAPPED)
+            self.move(process, State.SWAPPING_IN)
+        else:
+            self._arrive(process)
+
+    def _forward(self, plan: Plan) -> None:
+        rows: list[Row] = []
+        work: list[tuple[Process, int]] = []
+        tables: list[TableDelta] = []
+        for run in plan.run:
+            process = self.processes[run.pid]
+            if process.state is not State.READY or process.todo_tokens == 0:
+                continue
+            tokens = min(run.tokens, process.todo_tokens)
+            if not self.memory.grow(process, tokens):
+                self.counters.plan_misses += 1
+                continue
+            start = process.space.computed
+            final = tokens == process.todo_tokens and process.max_tokens > 0
+            spec = process.sample_spec() if final else None
+            rows.append(
+                Row(process.pid, start, tuple(process.tokens[start : start + tokens]), spec)
+            )
+            work.append((process, tokens))
+            delta = self.memory.table_delta(process)
+            if delta is not None:
+                tables.append(delta)
+            if self._faults_in_a_row >= self.params.max_faults:
+                break
+        if not rows:
+            return
+        self._poison()
+        ticket = self._new_ticket()
+        self._commands.append(Forward(ticket, tuple(rows), tuple(tables), tuple(self._dropped)))
+        self._dropped.clear()
+        self.memory.frames.raise_fence()
+        for process, _ in work:
+            self.move(process, State.RUNNING)
+        prefill = sum(tokens for process, tokens in work if process.todo_tokens > 1)
+        decodes = sum(process.todo_tokens == 1 for process, _ in work)
+        self.in_flight = InFlight(ticket, tuple(work), self.now_s, prefill, decodes)
+
+    def _poison(self) -> None:
+        """Junk-fill what was freed. Only before a forward: it orders the junk before any new use."""
+        freed = self.memory.frames.take_freed_log()
+        if self.params.poison:
+            frames = self.memory.frames
+            still = [pfn for pfn in dict.fromkeys(freed) if frames.state(pfn) is FrameState.FREE]
+            if still:
+                self._commands.append(Poison(tuple(still)))
+
+    def _write_behind(self) -> None:
+        if self.now_s < self._copies_resume_s:
+            return
+        ready = [task for task in self.scheduler.ready.values() if task.space.mapped]
+        if not ready and not self.memory.frames.stranded:
+            return
+        ready.sort(key=lambda task: (-self.scheduler.lead_s(task, self.now_s), task.entity.pid))
+        self.memory.write_behind([task.space for task in ready], self.now_s)
+
+    # ---- used by handlers ----
+
+    def new_pid(self) -> Pid:
+        self._pids += 1
+        return Pid(self._pids)
+
+    def add(self, process: Process) -> None:
+        """A new process exists. It is queued if nothing holds it."""
+        self.processes[process.pid] = process
+        self.memory.add(process)
+        process.state_since_s = self.now_s
+        self.watch_deadline(process)
+        self._requeue(process)
+
+    def watch_deadline(self, process: Process) -> None:
+        if process.deadline_s is not None:
+            heapq.heappush(self._deadlines, (process.deadline_s, process.pid))
+
+    def move(self, process: Process, state: State) -> None:
+        """The only way a process changes its state."""
+        old = process.state
+        assert state in ALLOWED[old], f"process {process.pid}: {old.value} -> {state.value}"
+        if old in (State.SWAPPED, State.SWAPPING_OUT, State.SWAPPING_IN):
+            process.usage.paused_s += self.now_s - process.state_since_s
+        process.state = state
+        process.state_since_s = self.now_s
+        if State.RUNNING not in (old, state):
+            self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
+        self._requeue(process)
+
+    def _requeue(self, process: Process) -> None:
+        """Put the process where the scheduler looks for its kind."""
+        queue: Queue | None = None
+        match process.state:
+            case State.NEW if not process.hold:
+                queue = Queue.WAITING
+            case State.READY | State.RUNNING:
+                queue = Queue.READY
+            case State.STOPPED:
+                queue = Queue.HELD
+            case State.SWAPPED if not process.hold:
+                queue = Queue.PAUSED
+            case State.SWAPPING_OUT | State.SWAPPING_IN:
+                queue = Queue.MOVING
+        if queue is None:
+            self.scheduler.remove(process)
+        else:
+            self.scheduler.enqueue(process, queue)
+
+    def set_hold(self, process: Process, hold: Hold) -> None:
+        """The process may not run until `clear_hold`. Idempotent, legal in every state."""
+        process.hold |= hold
+        if process.state is State.READY:
+            self.move(process, State.STOPPED)
+        elif process.state is not State.RUNNING and process.state is not State.ZOMBIE:
+            self._requeue(process)
+
+    def clear_hold(self, process: Process, hold: Hold) -> None:
+        process.hold &= ~hold
+        if process.hold:
+            return
+        if process.state is State.STOPPED:
+            self.move(process, State.READY)
+        elif process.state is not State.RUNNING and process.state is not State.ZOMBIE:
+            self._requeue(process)
+
+    def _end_turn(self, process: Process, reason: ExitReason, problem: str = "") -> None:
+        """Output of the turn is complete: the process exits, or waits for input."""
+        if process.segment is not None and reason is ExitReason.LENGTH:
+            self.segments.computed(self, process)
+        close_turn(process, reason)
+        if reason is ExitReason.ERROR or not process.stdin_open:
+            self.exit(process, reason, problem)
+            return
+        self.set_hold(process, Hold.INPUT)
+        self.serve_readers(process)
+        handlers.next_turn(self, process)
+
+    def exit(self, process: Process, reason: ExitReason, problem: str = "") -> None:
+        """The process is over, whatever it was doing: everything it held is given back."""
+        close_turn(process, reason)
+        process.exit_reason, process.exit_error = reason, problem
+        process.usage.total_s = self.now_s - process.spawned_s
+        self.memory.release(process)
+        self._dropped.append(process.pid)
+        self.move(process, State.ZOMBIE)
+        del self.processes[process.pid]
+        self.zombies[process.pid] = process
+        self.counters.exits[reason.value] = self.counters.exits.get(reason.value, 0) + 1
+        self.trace.add(
+            self.now_s, process.pid, "exit", reason=reason.value, error=problem,
+            output=process.usage.output_tokens, digest=_fold(process.tokens),
+        )  # fmt: skip
+        if process.segment is not None:
+            self.segments.ended(self, process)
+            self.zombies.pop(process.pid)
+            return
+        self.serve_readers(process)
+        self._serve_waiters(process)
+        if len(self.zombies) > self.params.max_zombies:
+            oldest = next(iter(self.zombies))
+            self.trace.add(self.now_s, oldest, "reaped-unread")
+            self.reap(self.zombies[oldest])
+
+    def reap(self, process: Process) -> WaitResult:
+        """Forget a zombie; its readers are told that it is gone."""
+        del self.zombies[process.pid]
+        for waiting in self.readers.pop(process.pid, ()):
+            self.reply(waiting.call_id, error(errno.ESRCH, f"process {process.pid} was reaped"))
+        assert process.exit_reason is not None
+        return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
+
+    def serve_readers(self, process: Process) -> None:
+        """Give output to blocked reads, first come first served."""
+        waiting = self.readers.get(process.pid)
+        while waiting:
+            request = waiting[0].request
+            assert isinstance(request, Read)
+            result = self.take_output(process, request.max_tokens)
+            if result is None:
+                return
+            self.reply(waiting.popleft().call_id, result)
+        self.readers.pop(process.pid, None)
+
+    def take_output(self, process: Process, max_tokens: int) -> ReadResult | None:
+        """Take output for a reader; a pipe that was full lets its process go on."""
+        result = take_output(process, max_tokens)
+        if result is not None and result.outputs:
+            self.scheduler.note_read(process, self.now_s, len(result.outputs))
+            if process.hold & Hold.PIPE and process.unread < self.params.pipe_tokens:
+                self.clear_hold(process, Hold.PIPE)
+        return result
+
+    def _serve_waiters(self, process: Process) -> None:
+        for call_id, waiting in list(self.waiters.items()):
+            request = waiting.request
+            assert isinstance(request, Wait)
+            mine = waiting.principal.root or waiting.principal.tenant == process.tenant
+            if mine and request.pid in (None, process.pid):
+                del self.waiters[call_id]
+                self.reply(call_id, self.reap(process))
+                return
+
+    def reply(self, call_id: int, value: object) -> None:
+        if isinstance(value, KernelError):
+            self._commands.append(Reply(call_id, error=value))
+        else:
+            self._commands.append(Reply(call_id, value))
+
+    def _new_ticket(self) -> Ticket:
+        self._tickets += 1
+        return Ticket(self._tickets)
+
+
+def _fold(tokens: Sequence[int]) -> int:
+    """A number that tells token sequences apart in traces."""
+    folded = 0
+    for token in tokens:
+        folded = (folded * 1_000_003 + token + 1) & 0xFFFFFFFFFFFFFFFF
+    return folded

@@ -1,0 +1,29 @@
+"""What goes into a kernel step and what comes out, besides device commands and completions."""
+
+from dataclasses import dataclass
+
+from tokenix.drivers.ops import Command as DeviceCommand
+from tokenix.drivers.ops import Completion
+from tokenix.kernel.calls import KernelError, Principal, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A system call. `call_id` names it until its reply."""
+
+    call_id: int
+    principal: Principal
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The one answer to a call: its result, or an error."""
+
+    call_id: int
+    value: object = None
+    error: KernelError | None = None
+
+
+Event = Call | Completion
+Command = DeviceCommand | Reply

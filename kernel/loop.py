@@ -1,0 +1,141 @@
+"""The pump: the only clock. It feeds the kernel what happens and does what the kernel says.
+
+    callers --call()--> inbox --+
+                                +--> Kernel.step --> commands --> device.submit
+    device --wake()/poll()------+                      replies --> the callers' futures
+
+One thread of its own. It sleeps on a condition until a call comes, the device wakes it, or the
+kernel's next timer is due; nothing it does waits for a reader or for a disk.
+"""
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from tokenix.drivers.device import Device
+from tokenix.drivers.ops import Completion
+from tokenix.kernel.calls import KernelError, Principal, Request, error
+from tokenix.kernel.core import Kernel
+from tokenix.kernel.event import Call, Event, Reply
+
+
+class Pump:
+    """Runs a kernel and its device until `close`. Thread-safe: any thread may call."""
+
+    def __init__(
+        self, kernel: Kernel, device: Device, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kernel = kernel
+        self._device = device
+        self._clock = clock
+        self._epoch_s = clock()
+        self._lock = threading.Condition()
+        self._inbox: list[Call] = []
+        self._woken = False
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._futures: dict[int, Future[object]] = {}
+        self._call_ids = 0
+        device.set_wake(self._wake)
+        self._thread = threading.Thread(target=self._run, name="tokenix-kernel", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request, principal: Principal) -> tuple[int, "Future[object]"]:
+        """Send a call. The future gets its result, or a KernelError."""
+        future: Future[object] = Future()
+        with self._lock:
+            self._call_ids += 1
+            call_id = self._call_ids
+            if self._closing or self._failure is not None:
+                future.set_exception(self._gone())
+                return call_id, future
+            self._futures[call_id] = future
+            self._inbox.append(Call(call_id, principal, request))
+            self._lock.notify()
+        return call_id, future
+
+    def close(self) -> None:
+        """Stop the kernel and the device; blocked calls get ESHUTDOWN. Idempotent."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._device.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _now_s(self) -> float:
+        return self._clock() - self._epoch_s
+
+    def _wake(self) -> None:
+        with self._lock:
+            self._woken = True
+            self._lock.notify()
+
+    def _gone(self) -> KernelError:
+        if self._failure is not None:
+            return error(errno.EIO, f"the kernel has failed: {self._failure}")
+        return error(errno.ESHUTDOWN, "the kernel has been shut down")
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as problem:
+            self._failure = problem
+            raise
+        finally:
+            self._abandon()
+
+    def _turn(self) -> bool:
+        """One step of the kernel and what follows from it. False when it is time to stop."""
+        calls = self._sleep()
+        if calls is None:
+            return False
+        now_s = self._now_s()
+        completions: list[Completion] = self._device.poll(now_s)
+        inbox: list[Event] = [*calls, *completions]
+        for command in self._kernel.step(now_s, inbox):
+            if isinstance(command, Reply):
+                self._answer(command)
+            else:
+                self._device.submit(command, now_s)
+        return True
+
+    def _sleep(self) -> list[Call] | None:
+        """Wait until there is something to do; the calls that came in, None to stop."""
+        with self._lock:
+            while True:
+                if self._closing:
+                    return None
+                wake_s = self._kernel.next_wake_s()
+                left_s = None if wake_s is None else wake_s - self._now_s()
+                if self._inbox or self._woken or (left_s is not None and left_s <= 0):
+                    calls, self._inbox = self._inbox, []
+                    self._woken = False
+                    return calls
+                self._lock.wait(left_s)
+
+    def _answer(self, reply: Reply) -> None:
+        with self._lock:
+            future = self._futures.pop(reply.call_id, None)
+        if future is None or not future.set_running_or_notify_cancel():
+            return
+        if reply.error is not None:
+            future.set_exception(reply.error)
+        else:
+            future.set_result(reply.value)
+
+    def _abandon(self) -> None:
+        """Nobody will answer the calls that are left."""
+        with self._lock:
+            self._closing = True
+            left, self._futures = list(self._futures.values()), {}
+        for future in left:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(self._gone())

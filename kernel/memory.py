@@ -1,0 +1,499 @@
+"""Memory of processes: carries out what mm/ and swap/ decide, and follows every copy to its fence.
+
+    bring_in    NEW or SWAPPED -> all pages have frames (READY), or are being loaded (SWAPPING_IN)
+    pause       frames become reclaimable; dirty pages are copied out first (SWAPPING_OUT)
+    grow        one more page for a process that runs
+    fork        share full pages, copy the tail
+    release     everything back
+
+A page is lost when its copy fails, comes too late or does not verify: every process that maps it
+forgets it and all behind it, and computes them again. Nobody else notices.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tokenix.drivers.device import DeviceInfo
+from tokenix.drivers.ops import (
+    Command,
+    CopyDone,
+    CopyFailed,
+    CopyFrame,
+    CopyIn,
+    CopyOut,
+    PageIn,
+    PageOut,
+    TableDelta,
+)
+from tokenix.kernel.process import Process
+from tokenix.kernel.state import State
+from tokenix.mm.frames import FrameState, FrameTable
+from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+from tokenix.mm.page import Page
+from tokenix.mm.prefix import PrefixIndex, root_key
+from tokenix.mm.reclaim import count_available, reclaim
+from tokenix.mm.space import AddressSpace
+from tokenix.sched.view import MemoryView
+from tokenix.swap.link import Link
+from tokenix.swap.restore import Restore, choose_restore
+from tokenix.swap.slots import SlotState, SlotTable
+from tokenix.swap.transfers import Direction, Item, Transfer, TransferTable
+from tokenix.swap.writeback import BATCH_PAGES, HOST_SHARE, choose_pages
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The awaited copies of a process are done: SWAPPING_OUT or SWAPPING_IN has ended."""
+
+    pid: Pid
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A process that was being loaded has lost pages; it must be brought in again."""
+
+    pid: Pid
+
+
+MemoryEvent = Arrived | Lost
+
+
+class Memory:
+    """The kernel's hands on frames, slots and copies. `send` takes device commands."""
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        send: Callable[[Command], None],
+        new_ticket: Callable[[], Ticket],
+        prefix_cache: bool,
+    ) -> None:
+        self.info = info
+        self.frames = FrameTable(info.frames)
+        self.index = PrefixIndex(self.frames, prefix_cache)
+        self.slots = SlotTable(info.host_slots)
+        self.transfers = TransferTable()
+        self.link = Link(info.copy_in_s_per_page, info.copy_out_s_per_page)
+        self.pages_out = 0
+        self.pages_in = 0
+        self.pages_lost = 0
+        self._send = send
+        self._new_ticket = new_ticket
+        self._processes: dict[Pid, Process] = {}
+        self._awaits: dict[Pid, dict[Ticket, None]] = {}
+        self._frame_copies: dict[Ticket, tuple[Pfn, Pfn, Page]] = {}
+
+    # ---- look only ----
+
+    def view(self) -> MemoryView:
+        """The snapshot that a plan is made from."""
+        waiting = self.transfers.count_pages
+        outgoing = sum(
+            1
+            for transfer in self.transfers.peek_all()
+            if transfer.direction is Direction.OUT
+            for item in transfer.items
+            if item.page.active == 0 and item.page.pfn is not None
+        )
+        used = self.slots.count(SlotState.VALID) + self.slots.count(SlotState.WRITING)
+        return MemoryView(
+            page_tokens=self.info.page_tokens,
+            total_frames=self.frames.total,
+            free_frames=self.frames.count(FrameState.FREE),
+            cached_frames=self.frames.count(FrameState.CACHED),
+            outgoing_frames=outgoing,
+            host_slots=self.slots.total,
+            host_free_slots=self.slots.count(SlotState.FREE) + self.frames.donors,
+            host_paused_slots=max(0, used - self.frames.donors),
+            in_s_per_page=self.link.in_s_per_page,
+            out_s_per_page=self.link.out_s_per_page,
+            in_queue_s=waiting(Direction.IN) * self.link.in_s_per_page,
+            out_queue_s=waiting(Direction.OUT) * self.link.out_s_per_page,
+            swap=self.slots.total > 0,
+        )
+
+    def spaces(self) -> list[AddressSpace]:
+        return [process.space for process in self._processes.values()]
+
+    def latest_first(self) -> list[AddressSpace]:
+        """Paused spaces, the one that will be needed again last first."""
+        paused = [p for p in self._processes.values() if not p.space.active and p.space.mapped]
+        paused.sort(key=lambda p: (p.hold.value == 0, -p.entity.due_s, p.pid))
+        return [p.space for p in paused]
+
+    def peek_frame_copies(self) -> list[tuple[Pfn, Pfn]]:
+        """(source, target) of the copies between frames that are in flight."""
+        return [(source, target) for source, target, _ in self._frame_copies.values()]
+
+    # ---- processes ----
+
+    def new_space(self, pid: Pid, tenant: str) -> AddressSpace:
+        return AddressSpace(pid, self.info.page_tokens, self.frames, self.index, root_key(tenant))
+
+    def add(self, process: Process) -> None:
+        self._processes[process.pid] = process
+
+    def release(self, process: Process) -> None:
+        """The process has ended: unmap everything. Frames under a fence follow when it passes."""
+        self._truncate(process, 0)
+        if process.space.active:
+            process.space.pause()
+        self._awaits.pop(process.pid, None)
+        del self._processes[process.pid]
+
+    def bring_in(self, process: Process, prefill_tokens_per_s: float, now_s: float) -> bool:
+        """Give every page of the process a frame, with room to grow; all or nothing.
+
+        After True, `awaits(pid)` tells whether content is still being loaded.
+        """
+        space = process.space
+        assert not space.active, "only paused processes are brought in"
+        self._choose_restore(process, prefill_tokens_per_s)
+        self._attach_known_prefix(process)
+        goal = min(space.pages_for(process.length) + 1, space.pages_for(process.limit_tokens))
+        growth = max(0, goal - space.mapped)
+        space.activate()
+        absent = [page for page in space.pages if page.pfn is None]
+        if not self._make_free(len(absent) + growth):
+            space.pause()
+            return False
+        self._load(process, absent, now_s)
+        space.grow(growth)
+        for page in space.pages:
+            if page.loading is not None:
+                self._awaits.setdefault(process.pid, {})[page.loading] = None
+        if not self.awaits(process.pid):
+            self.settle_in(process)
+        return True
+
+    def awaits(self, pid: Pid) -> bool:
+        """Whether copies are under way that the process waits for."""
+        return bool(self._awaits.get(pid))
+
+    def settle_in(self, process: Process) -> None:
+        """All content is in place: host copies of pages that will be written on are stale now."""
+        space = process.space
+        for page in space.pages[space.computed // space.page_tokens :]:
+            self._free_slot(page)
+
+    def grow(self, process: Process, tokens: int) -> bool:
+        """Map pages so that the next `tokens` tokens can be computed; False if memory is short."""
+        space = process.space
+        growth = space.pages_for(space.computed + tokens) - space.mapped
+        if growth > 0:
+            if not self._make_free(growth):
+                return False
+            space.grow(growth)
+        return True
+
+    def table_delta(self, process: Process) -> TableDelta | None:
+        """What the device must change in its block table of the process; None if nothing."""
+        pages = process.space.pages
+        keep = process.table_known
+        if keep == len(pages):
+            return None
+        frames = []
+        for page in pages[keep:]:
+            assert page.pfn is not None and page.loading is None, "a running process is resident"
+            frames.append(page.pfn)
+        process.table_known = len(pages)
+        return TableDelta(process.pid, keep, tuple(frames))
+
+    def pause(
+        self, process: Process, keep: bool, donors: Iterable[AddressSpace], now_s: float
+    ) -> int:
+        """Let go of the frames. Returns the pages that are copied out first.
+
+        keep: keep the KV (swap); False throws it away. `donors`: running spaces whose host copies
+        may be dropped to make room in the host tier, first to give first.
+        """
+        space = process.space
+        self._truncate(process, space.pages_for(space.computed) if keep and self.slots.total else 0)
+        space.pause()
+        process.table_known = 0
+        dirty: list[tuple[int, Page]] = []
+        for vpn, page in enumerate(space.pages):
+            if page.active > 0 or page.slot is not None:
+                continue
+            if page.leaving is not None:
+                self._awaits.setdefault(process.pid, {})[page.leaving] = None
+            elif page.pfn is not None and page.loading is None:
+                dirty.append((vpn, page))
+        self._take_donors(len(dirty), donors)
+        room = self.slots.count(SlotState.FREE)
+        if room < len(dirty):
+            self._truncate(process, dirty[room][0])
+            del dirty[room:]
+        if dirty:
+            ticket = self._copy_out([(process.pid, page) for _, page in dirty], now_s)
+            self._awaits.setdefault(process.pid, {})[ticket] = None
+        return len(dirty)
+
+    def fork(self, parent: Process, child: Process) -> None:
+        """Map the parent's full pages into the child, and copy the tail if a frame is to be had;
+        otherwise the child computes the tail again."""
+        parent.space.share_full_pages(child.space)
+        computed = parent.space.computed
+        full = computed // self.info.page_tokens
+        if computed % self.info.page_tokens == 0:
+            return
+        source = parent.space.pages[full]
+        if source.pfn is None or source.loading is not None or not self._make_free(1):
+            return
+        tail = child.space.append_tail(computed)
+        assert tail.pfn is not None
+        ticket = self._new_ticket()
+        tail.loading = ticket
+        self.frames.pin(source.pfn)
+        self.frames.pin(tail.pfn)
+        self._frame_copies[ticket] = (source.pfn, tail.pfn, tail)
+        self._send(CopyFrame(ticket, source.pfn, tail.pfn))
+
+    def pin_segment(self, pages: list[Page]) -> None:
+        """A named segment keeps these pages on the device."""
+        for page in pages:
+            page.mapped += 1
+            page.active += 1
+            self.index.mark_used(page)
+            self.frames.note(page)
+
+    def unpin_segment(self, pages: list[Page]) -> None:
+        for page in reversed(pages):
+            page.mapped -= 1
+            page.active -= 1
+            if page.mapped == 0 and page.key is not None:
+                self.index.mark_idle(page)
+            if page.mapped == 0:
+                self._free_slot(page)
+                if page.key is None:
+                    self.frames.release(page)
+                    continue
+            self.frames.note(page)
+
+    # ---- daemons ----
+
+    def write_behind(self, likely_victims_first: Iterable[AddressSpace], now_s: float) -> int:
+        """Clean some full pages if the link is idle. Returns how many are on their way."""
+        busy = self.transfers.count_pages(Direction.OUT) or self.transfers.count_pages(Direction.IN)
+        if busy or not self.slots.total:
+            return 0
+        used = self.slots.total - self.slots.count(SlotState.FREE)
+        room = min(BATCH_PAGES, int(self.slots.total * HOST_SHARE) - used)
+        stranded = list(self.frames.stranded.values())
+        free = min(BATCH_PAGES, self.slots.count(SlotState.FREE))
+        chosen = choose_pages(stranded, likely_victims_first if room > 0 else (), free)
+        if room > 0:
+            chosen = chosen[: max(room, sum(pid is None for pid, _ in chosen))]
+        if chosen:
+            self._copy_out(chosen, now_s)
+        return len(chosen)
+
+    def drop_stranded(self) -> None:
+        """The host tier is full: pages that block a frame for a paused process are given up."""
+        if self.slots.count(SlotState.FREE) + self.frames.donors > 0:
+            return
+        for page in list(self.frames.stranded.values()):
+            if page.leaving is None and page.loading is None:
+                self._lose(page)
+
+    def complete(self, done: CopyDone | CopyFailed, now_s: float) -> list[MemoryEvent]:
+        """A copy has passed its fence. Returns which processes have something to do now."""
+        bad = done.bad if isinstance(done, CopyFailed) else ()
+        if done.ticket in self._frame_copies:
+            return self._complete_frame_copy(done.ticket, bool(bad))
+        transfer = self.transfers.take(done.ticket)
+        assert transfer is not None, "every completion belongs to a submitted copy"
+        if not bad:
+            queued = self.transfers.count_pages(transfer.direction)
+            self.link.note(
+                transfer.direction, len(transfer.items), now_s - transfer.submitted_s, queued
+            )
+        events: list[MemoryEvent] = []
+        for number, item in enumerate(transfer.items):
+            self.frames.unpin(item.pfn)
+            if transfer.direction is Direction.OUT:
+                self._land_out(item, number not in bad)
+            else:
+                events += self._land_in(item, number not in bad)
+        if bad and transfer.direction is Direction.OUT:
+            self._drop_uncopied(done.ticket)
+        return events + self._resolve(done.ticket)
+
+    def expire(self, now_s: float) -> list[MemoryEvent]:
+        """Give up copies whose deadline has passed. Their frames stay pinned until their fence."""
+        events: list[MemoryEvent] = []
+        for transfer in self.transfers.take_overdue(now_s):
+            if transfer.direction is Direction.IN:
+                for item in transfer.items:
+                    events += self._lose(item.page)
+            else:
+                self._drop_uncopied(transfer.ticket, give_up=True)
+            events += self._resolve(transfer.ticket)
+        return events
+
+    # ---- inside ----
+
+    def _choose_restore(self, process: Process, prefill_tokens_per_s: float) -> None:
+        space = process.space
+        first = next((vpn for vpn, page in enumerate(space.pages) if page.pfn is None), None)
+        if first is None:
+            return
+        way = choose_restore(
+            space.missing,
+            space.computed - first * space.page_tokens,
+            self.link.in_s_per_page,
+            self.transfers.count_pages(Direction.IN) * self.link.in_s_per_page,
+            prefill_tokens_per_s,
+        )
+        if way is Restore.RECOMPUTE:
+            self._truncate(process, first)
+
+    def _attach_known_prefix(self, process: Process) -> None:
+        """Find the pages behind what is mapped by their content; at least one token stays to do."""
+        space = process.space
+        full = (process.length - 1) // space.page_tokens
+        if space.computed != space.mapped * space.page_tokens or full <= space.mapped:
+            return
+        space.extend_keys(process.tokens, full)
+        found = self.index.lookup(space.keys[:full])[space.mapped :]
+        space.attach(found)
+        if process.state is State.NEW:
+            process.usage.cached_tokens = len(found) * space.page_tokens
+
+    def _make_free(self, want: int) -> bool:
+        if self.frames.count(FrameState.FREE) >= want:
+            return True
+        if count_available(self.frames) < want:
+            return False
+        return reclaim(self.frames, self.index, want, self.latest_first())
+
+    def _load(self, process: Process, absent: list[Page], now_s: float) -> None:
+        if not absent:
+            return
+        ticket = self._new_ticket()
+        items = []
+        for page in absent:
+            assert page.slot is not None, "a page without a frame is in the host tier"
+            pfn = self.frames.take(page)
+            page.loading = ticket
+            self.frames.pin(pfn)
+            items.append(Item(page, pfn, page.slot, page.generation))
+        queued = self.transfers.count_pages(Direction.IN)
+        limit = self.link.deadline_s(Direction.IN, len(items), queued)
+        transfer = Transfer(ticket, Direction.IN, tuple(items), now_s, now_s + limit)
+        self.transfers.add(transfer)
+        self.pages_in += len(items)
+        process.usage.swapped_in_bytes += len(items) * self.info.frame_bytes
+        self._send(CopyIn(ticket, tuple(PageIn(i.slot, i.generation, i.pfn) for i in items)))
+
+    def _copy_out(self, pages: list[tuple[Pid | None, Page]], now_s: float) -> Ticket:
+        ticket = self._new_ticket()
+        items = []
+        for pid, page in pages:
+            taken = self.slots.take()
+            assert taken is not None and page.pfn is not None, "room was counted before"
+            slot, generation = taken
+            page.leaving = ticket
+            self.frames.pin(page.pfn)
+            items.append(Item(page, page.pfn, slot, generation))
+            if pid is not None:
+                self._processes[pid].usage.swapped_out_bytes += self.info.frame_bytes
+        queued = self.transfers.count_pages(Direction.OUT)
+        limit = self.link.deadline_s(Direction.OUT, len(items), queued)
+        transfer = Transfer(ticket, Direction.OUT, tuple(items), now_s, now_s + limit)
+        self.transfers.add(transfer)
+        self.pages_out += len(items)
+        self._send(CopyOut(ticket, tuple(PageOut(i.pfn, i.slot, i.generation) for i in items)))
+        return ticket
+
+    def _land_out(self, item: Item, good: bool) -> None:
+        page = item.page
+        page.leaving = None
+        if good and page.mapped > 0 and page.pfn == item.pfn and page.slot is None:
+            self.slots.publish(item.slot)
+            page.slot, page.generation = item.slot, item.generation
+            self.frames.note(page)
+        else:
+            self.slots.free(item.slot)
+
+    def _land_in(self, item: Item, good: bool) -> list[MemoryEvent]:
+        page = item.page
+        page.loading = None
+        if page.mapped == 0:
+            self._free_slot(page)
+            return []
+        self.frames.note(page)
+        return [] if good else self._lose(page)
+
+    def _complete_frame_copy(self, ticket: Ticket, failed: bool) -> list[MemoryEvent]:
+        source, target, page = self._frame_copies.pop(ticket)
+        self.frames.unpin(source)
+        self.frames.unpin(target)
+        page.loading = None
+        self.frames.note(page)
+        events = self._lose(page) if failed and page.mapped > 0 else []
+        return events + self._resolve(ticket)
+
+    def _resolve(self, ticket: Ticket) -> list[MemoryEvent]:
+        """Whoever waited for `ticket` does not any more."""
+        events: list[MemoryEvent] = []
+        for pid, tickets in list(self._awaits.items()):
+            if ticket in tickets:
+                del tickets[ticket]
+                if not tickets:
+                    del self._awaits[pid]
+                    events.append(Arrived(pid))
+        return events
+
+    def _lose(self, page: Page) -> list[MemoryEvent]:
+        """The content of the page is gone: all who map it forget it and everything behind it."""
+        self.pages_lost += 1
+        events: list[MemoryEvent] = []
+        self.index.forget(page)
+        for process in list(self._processes.values()):
+            if page not in process.space.pages:
+                continue
+            self._truncate(process, process.space.pages.index(page))
+            if process.state is State.SWAPPING_IN:
+                process.space.pause()
+                process.table_known = 0
+                self._awaits.pop(process.pid, None)
+                events.append(Lost(process.pid))
+        return events
+
+    def _drop_uncopied(self, ticket: Ticket, give_up: bool = False) -> None:
+        """A copy out failed or is late: who waits for it does without the pages it was to save."""
+        for pid, tickets in self._awaits.items():
+            if ticket not in tickets:
+                continue
+            process = self._processes[pid]
+            for vpn, page in enumerate(process.space.pages):
+                waiting = page.leaving == ticket if give_up else page.leaving is None
+                if page.active == 0 and page.slot is None and waiting:
+                    self._truncate(process, vpn)
+                    break
+
+    def _truncate(self, process: Process, full_pages: int) -> None:
+        if full_pages < process.space.mapped:
+            for page in process.space.truncate(full_pages):
+                self._free_slot(page)
+            process.table_known = min(process.table_known, full_pages)
+
+    def _take_donors(self, want: int, donors: Iterable[AddressSpace]) -> None:
+        """Free slots that hold copies of pages which are resident anyway, until `want` are free."""
+        if self.slots.count(SlotState.FREE) >= want:
+            return
+        for space in donors:
+            for page in space.pages:
+                if self.slots.count(SlotState.FREE) >= want:
+                    return
+                if page.active > 0 and page.slot is not None and page.loading is None:
+                    self._free_slot(page)
+
+    def _free_slot(self, page: Page) -> None:
+        """Drop the host copy, unless a load is reading it (its fence frees it then)."""
+        slot: Slot | None = page.slot
+        if slot is not None and page.loading is None:
+            page.slot = None
+            self.slots.free(slot)
+            self.frames.note(page)

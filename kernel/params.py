@@ -1,0 +1,38 @@
+"""Every limit of the kernel, by name. How limits relate is asserted here."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    max_processes: int = 100_000
+    """Living processes and zombies together; spawn gives EAGAIN above."""
+    max_zombies: int = 10_000
+    """The oldest finished process is reaped when there are more."""
+    default_max_tokens: int = 512
+    """Bound of the output where the caller gives none."""
+    pipe_tokens: int = 4096
+    """Unread output that blocks a process until its reader has taken some."""
+    stdin_tokens: int = 65_536
+    """Input waiting in a process's stdin; write gives E2BIG above."""
+    max_forks: int = 64
+    """Children of one fork call."""
+    max_shm_share: float = 0.25
+    """Share of the frames that named segments may pin."""
+    trace_events: int = 16_384
+    """Events kept in the trace ring."""
+    max_waiting_calls: int = 100_000
+    """Blocked read and wait calls; EAGAIN above."""
+    copy_retry_s: float = 0.1
+    """Pause of write-behind after a failed copy."""
+    max_faults: int = 2
+    """Device faults in a row after which rows run one by one, to find the one that causes them."""
+    prefix_cache: bool = True
+    poison: bool = False
+    """Fill freed frames with junk (tests)."""
+
+    def __post_init__(self) -> None:
+        assert 0 < self.max_zombies <= self.max_processes, "zombies are processes"
+        assert self.default_max_tokens >= 1 and self.pipe_tokens >= 1
+        assert 0 <= self.max_shm_share < 1, "segments leave frames for processes"
+        assert self.max_faults >= 1 and self.max_forks >= 1

@@ -1,0 +1,103 @@
+"""A process: one generation request. Its fields are grouped by who may write them."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from tokenix.drivers.ops import SamplingParams, SampleSpec
+from tokenix.kernel.calls import ExitReason, Output, Rusage, TextStream, TurnEnd
+from tokenix.kernel.state import Hold, State
+from tokenix.mm.ids import Pid
+from tokenix.mm.space import AddressSpace
+from tokenix.sched.entity import SchedEntity
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    # ---- constant after spawn ----
+    pid: Pid
+    parent: Pid
+    tenant: str
+    name: str
+    sampling: SamplingParams
+    min_tokens: int
+    stop_tokens: frozenset[int]
+    spawned_s: float
+    fresh_text: TextStream | None = None
+    """What `text` starts from in each turn."""
+    segment: str | None = None
+    """Computes a named segment: no output, its pages are pinned at the end."""
+
+    # ---- sched/ writes inside ----
+    entity: SchedEntity = field(kw_only=True)
+
+    # ---- mm/ and kernel/memory.py write inside ----
+    space: AddressSpace = field(kw_only=True)
+
+    # ---- kernel/memory.py writes ----
+    table_known: int = 0
+    """Entries of its block table that the device has and that are still right."""
+    furthest: int = 0
+    """The most tokens whose KV it ever had computed; below it, computing is computing again."""
+
+    # ---- kernel/core.py and kernel/handlers.py write (through Kernel.move and hold) ----
+    state: State = State.NEW
+    hold: Hold = Hold.NONE
+    state_since_s: float = 0.0
+    max_tokens: int = 0
+    """Bound of the output of this turn."""
+    max_pages: int | None = None
+    deadline_s: float | None = None
+    stdin_open: bool = False
+    stdin: deque[int] = field(default_factory=deque)
+
+    # ---- kernel/commit.py writes ----
+    tokens: list[int] = field(default_factory=list)
+    """Prompt and output, append-only."""
+    prompt_tokens: int = 0
+    """tokens[:prompt_tokens] is the prompt of this turn, with all that came before it."""
+    text: TextStream | None = None
+    out: deque[Output | TurnEnd] = field(default_factory=deque)
+    """The pipe: output that its reader has not taken yet."""
+    unread: int = 0
+    """Tokens in the pipe."""
+    in_turn: bool = True
+    """Output of the present turn is not complete."""
+    faults: int = 0
+    last_turn: ExitReason | None = None
+    exit_reason: ExitReason | None = None
+    exit_error: str = ""
+    eof_sent: bool = False
+    usage: Rusage = field(default_factory=Rusage)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the whole sequence so far."""
+        return len(self.tokens)
+
+    @property
+    def todo_tokens(self) -> int:
+        """Tokens whose KV is not computed yet: 1 for a decode, more for a prefill."""
+        return len(self.tokens) - self.space.computed
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens generated in this turn."""
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def limit_tokens(self) -> int:
+        """The longest its sequence may become in this turn."""
+        return self.prompt_tokens + self.max_tokens
+
+    def sample_spec(self) -> SampleSpec:
+        """How the token behind the present sequence is drawn."""
+        banned: tuple[int, ...] = ()
+        if self.output_tokens < self.min_tokens:
+            banned = tuple(sorted(self.stop_tokens))
+        return SampleSpec(
+            params=self.sampling,
+            position=len(self.tokens),
+            history=self.tokens,
+            prompt_tokens=self.prompt_tokens,
+            banned=banned,
+        )

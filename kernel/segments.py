@@ -1,0 +1,84 @@
+"""Named segments: prefixes whose KV is pinned, so that every prompt that begins so starts warm.
+
+    shm_open(name, tokens) -> a process without output computes the KV -> its full pages are pinned
+"""
+
+import errno
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tokenix.kernel.calls import error
+from tokenix.mm.ids import Pid
+from tokenix.mm.page import Page
+
+if TYPE_CHECKING:
+    from tokenix.kernel.core import Kernel
+    from tokenix.kernel.process import Process
+
+
+@dataclass(slots=True)
+class Segment:
+    name: str
+    tenant: str
+    call_id: int
+    """The shm_open that waits for it."""
+    pid: Pid
+    want_pages: int
+    pages: list[Page] = field(default_factory=list)
+
+
+class Segments:
+    """All named segments, by (tenant, name)."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str, str], Segment] = {}
+
+    def find(self, tenant: str, name: str) -> Segment | None:
+        return self._by_name.get((tenant, name))
+
+    def add(self, segment: Segment) -> None:
+        self._by_name[segment.tenant, segment.name] = segment
+
+    def count_pages(self) -> int:
+        """Pages pinned, and to be pinned, by all segments."""
+        return sum(segment.want_pages for segment in self._by_name.values())
+
+    def pinned_pages(self) -> list[Page]:
+        return [page for segment in self._by_name.values() for page in segment.pages]
+
+    def computed(self, kernel: "Kernel", process: "Process") -> None:
+        """The KV of the segment's tokens is there: pin its full pages and answer the caller."""
+        segment = self._of(process)
+        if segment is None:
+            return
+        full = process.space.computed // kernel.info.page_tokens
+        segment.pages = process.space.pages[:full]
+        kernel.memory.pin_segment(segment.pages)
+        kernel.reply(segment.call_id, full * kernel.info.page_tokens)
+
+    def ended(self, kernel: "Kernel", process: "Process") -> None:
+        """Its process is gone: without pages, the segment has failed."""
+        segment = self._of(process)
+        if segment is not None and not segment.pages:
+            del self._by_name[segment.tenant, segment.name]
+            why = process.exit_error or "its computation was ended"
+            kernel.reply(
+                segment.call_id,
+                error(errno.EIO, f"segment {segment.name!r} could not be computed: {why}"),
+            )
+
+    def unlink(self, kernel: "Kernel", tenant: str, name: str) -> None:
+        segment = self._by_name.pop((tenant, name), None)
+        if segment is None:
+            raise error(errno.ENOENT, f"no segment is named {name!r}")
+        kernel.memory.unpin_segment(segment.pages)
+        process = kernel.processes.get(segment.pid)
+        if process is not None:
+            self._by_name[tenant, name] = segment
+            from tokenix.kernel.calls import ExitReason
+
+            kernel.exit(process, ExitReason.KILLED, "it was unlinked")
+
+    def _of(self, process: "Process") -> Segment | None:
+        name = process.segment
+        return None if name is None else self._by_name.get((process.tenant, name))

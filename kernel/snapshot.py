@@ -1,0 +1,77 @@
+"""Snapshots for people and programs: what `stat`, `ps` and `vmstat` show. Looks, changes nothing."""
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokenix.kernel.calls import ProcessStat
+from tokenix.kernel.process import Process
+from tokenix.kernel.state import Hold, State
+from tokenix.mm.frames import FrameState
+from tokenix.swap.slots import SlotState
+
+if TYPE_CHECKING:
+    from tokenix.kernel.core import Kernel
+
+
+def process_stat(kernel: "Kernel", process: Process) -> ProcessStat:
+    entity, space = process.entity, process.space
+    lead_s = kernel.scheduler.lead_s(process, kernel.now_s)
+    ended = process.state is State.ZOMBIE
+    age_s = process.usage.total_s if ended else kernel.now_s - process.spawned_s
+    return ProcessStat(
+        pid=process.pid,
+        parent=process.parent,
+        tenant=process.tenant,
+        name=process.name,
+        state=process.state.value,
+        held=tuple(hold.name.lower() for hold in Hold if hold & process.hold and hold.name),
+        qos=entity.qos.name.lower(),
+        nice=entity.nice,
+        level=entity.level,
+        level_reason=entity.level_reason,
+        quantum_left_tokens=entity.quantum_left_tokens,
+        lead_s=lead_s if math.isfinite(lead_s) else None,
+        prompt_tokens=process.usage.prompt_tokens,
+        output_tokens=process.usage.output_tokens,
+        unread_tokens=process.unread,
+        computed_tokens=space.computed,
+        pages=space.mapped,
+        resident_pages=space.mapped - space.missing,
+        clean_pages=sum(page.clean for page in space.pages),
+        age_s=age_s,
+        rusage=replace(process.usage, total_s=age_s),
+    )
+
+
+def vmstat(kernel: "Kernel") -> dict[str, float]:
+    """Gauges and counters of the whole kernel, flat, by dotted name."""
+    memory, counters = kernel.memory, kernel.counters
+    stats: dict[str, float] = {"time_s": kernel.now_s}
+    for state in State:
+        stats[f"processes.{state.value}"] = 0
+    for process in kernel.processes.values():
+        stats[f"processes.{process.state.value}"] += 1
+    stats[f"processes.{State.ZOMBIE.value}"] = len(kernel.zombies)
+    for frame_state in FrameState:
+        stats[f"frames.{frame_state.name.lower()}"] = memory.frames.count(frame_state)
+    stats["frames.total"] = memory.frames.total
+    for slot_state in SlotState:
+        stats[f"host.{slot_state.name.lower()}"] = memory.slots.count(slot_state)
+    stats["host.total"] = memory.slots.total
+    stats["prefix.pages"] = memory.index.count()
+    stats["prefix.idle"] = memory.index.count_idle()
+    stats["swap.pages_out"] = memory.pages_out
+    stats["swap.pages_in"] = memory.pages_in
+    stats["swap.pages_lost"] = memory.pages_lost
+    stats["swap.bytes"] = (memory.pages_out + memory.pages_in) * kernel.info.frame_bytes
+    stats["swap.in_s_per_page"] = memory.link.in_s_per_page
+    stats["swap.out_s_per_page"] = memory.link.out_s_per_page
+    for name in (
+        "calls", "spawned", "refused", "steps", "computed_tokens", "recomputed_tokens",
+        "output_tokens", "preemptions", "plan_misses", "copies_failed", "device_faults",
+    ):  # fmt: skip
+        stats[name] = getattr(counters, name)
+    for reason, count in sorted(counters.exits.items()):
+        stats[f"exits.{reason}"] = count
+    return stats

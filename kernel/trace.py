@@ -1,0 +1,49 @@
+"""The trace ring: what happened, in order, bounded; and a digest of all of it.
+
+The digest covers every event since boot, also those that the ring has forgotten, so two runs with
+the same seed can be compared by one number.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenix.mm.ids import Pid
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    seq: int
+    time_s: float
+    pid: Pid | None
+    kind: str
+    detail: tuple[tuple[str, str | int | float], ...] = ()
+
+
+class TraceRing:
+    def __init__(self, capacity: int) -> None:
+        self._events: deque[TraceEvent] = deque(maxlen=capacity)
+        self._seq = 0
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(
+        self, time_s: float, pid: Pid | None, kind: str, **detail: str | int | float
+    ) -> None:
+        self._seq += 1
+        event = TraceEvent(self._seq, time_s, pid, kind, tuple(detail.items()))
+        self._events.append(event)
+        self._digest.update(repr((time_s, pid, kind, event.detail)).encode())
+
+    def since(self, seq: int, limit: int, pid: Pid | None = None) -> Iterator[TraceEvent]:
+        """Events with a greater number than `seq`, oldest first, at most `limit`."""
+        left = limit
+        for event in self._events:
+            if left <= 0:
+                return
+            if event.seq > seq and (pid is None or event.pid == pid):
+                left -= 1
+                yield event
+
+    def digest(self) -> str:
+        return self._digest.hexdigest()
