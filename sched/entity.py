@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tokenix.mm.ids import Pid
-from tokenix.mm.space import AddressSpace
 
 
 class Qos(enum.IntEnum):
@@ -77,6 +76,50 @@ class SchedEntity:
     leader: bool = False
     """Paused twice without progress: never a victim again until it has made some."""
     waiting_since_s: float = 0.0
+    """Since when it waits for the first token of this turn; 0 until it is queued or restarted."""
+    seat: int = 0
+    """Place in the order of admission and resume; larger is later."""
+    resident_since_s: float = 0.0
+    """When it was resumed last; 0 if it never was paused."""
+
+
+class Space(Protocol):
+    """What the planner reads of an address space (mm.space.AddressSpace is one)."""
+
+    @property
+    def computed(self) -> int:
+        """Tokens whose KV exists."""
+        ...
+
+    @property
+    def active(self) -> bool:
+        """Whether its pages must be resident (not paused)."""
+        ...
+
+    @property
+    def mapped(self) -> int:
+        """Pages in the table."""
+        ...
+
+    @property
+    def missing(self) -> int:
+        """Mapped pages that are not resident."""
+        ...
+
+    @property
+    def exclusive(self) -> int:
+        """Frames gained when it is paused: resident pages that only this space keeps there."""
+        ...
+
+    @property
+    def exclusive_dirty(self) -> int:
+        """Of `exclusive`, pages without a host copy: their frames come back after a copy-out."""
+        ...
+
+    @property
+    def idle_resident(self) -> int:
+        """Paused: resident pages nobody runs with; re-used at its own resume."""
+        ...
 
 
 class Task(Protocol):
@@ -86,7 +129,7 @@ class Task(Protocol):
     def entity(self) -> SchedEntity: ...
 
     @property
-    def space(self) -> AddressSpace: ...
+    def space(self) -> Space: ...
 
     @property
     def length(self) -> int:

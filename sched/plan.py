@@ -1,4 +1,4 @@
-"""The scheduler's decision for one step: a frozen value. The kernel carries it out in this order."""
+"""The decision for one step, a frozen value that the kernel carries out in this order."""
 
 import enum
 from dataclasses import dataclass

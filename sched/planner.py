@@ -1,0 +1,89 @@
+"""One plan: the phases of the policy in their order, over one ledger of frames.
+
+                      progress                      fcfs                retract
+    refuse_late       1  cannot be in time
+    resume_due        2  earliest deadline first
+    resume_queue                                    3  by arrival       1  by arrival
+    admit             3  shortest first             4  by arrival       2  by arrival
+    resume_early      4  with what is left
+    decode            5  growth, last resort        1  growth           4  if nothing prefills
+    prefill           6  rest of the budget         2, 5                3
+
+Pure: reads the world, writes only the draft it returns.
+"""
+
+from collections.abc import Callable
+
+from tokenix.sched import admission, batch, decode, reader, resume
+from tokenix.sched.draft import Draft
+from tokenix.sched.policy import Policy
+from tokenix.sched.world import World
+
+TICK_S = 1e-3
+"""Shortest time after which planning again may change anything."""
+
+PHASES: dict[str, Callable[[Draft], None]] = {
+    "refuse_late": admission.refuse_late,
+    "resume_due": resume.resume_due,
+    "resume_queue": resume.resume_queue,
+    "admit": admission.admit,
+    "resume_early": resume.resume_early,
+    "decode": decode.run_decodes,
+    "prefill": batch.run_prefills,
+}
+
+
+def draft_plan(world: World, policy: Policy) -> Draft:
+    """Decide one step."""
+    draft = Draft.open(world, policy)
+    for phase in policy.phases:
+        PHASES[phase](draft)
+    never_idle(draft)
+    unblock(draft)
+    return draft
+
+
+def is_idle(draft: Draft) -> bool:
+    """Whether nothing runs and nothing is on its way that would change that."""
+    busy = draft.run or draft.resume or draft.pause or draft.world.queues.moving
+    return not busy and draft.ledger.outgoing == 0
+
+
+def never_idle(draft: Draft) -> None:
+    """One process always runs: an idle device brings back who is paused, due or not."""
+    if is_idle(draft) and draft.paused():
+        resume.resume_first(draft)
+        decode.run_decodes(draft)
+        batch.run_prefills(draft)
+
+
+def unblock(draft: Draft) -> None:
+    """Nothing runs, and no single pause would free a frame (all pages are shared by blocked
+    processes): pause one of them all the same, so that its partners' pages become free."""
+    queues = draft.world.queues
+    wanted = queues.ready or draft.paused() or draft.waiting()
+    if not is_idle(draft) or not wanted:
+        return
+    held = list(queues.held.values())
+    blocked = draft.ready()
+    if not held and len(blocked) < 2:
+        return
+    key = draft.policy.last_resort_key
+    victim = max(held or blocked, key=lambda task: key(task, draft.world))
+    mode = draft.mode_for(victim, draft.ledger.host_free)
+    draft.do_pause(victim, mode, "blocked: all pages are shared")
+
+
+def wake_time_s(draft: Draft) -> float | None:
+    """When time alone may change the decision; None if only events can."""
+    world = draft.world
+    if not draft.run and (draft.pause or draft.refuse or draft.loaded):
+        return world.now_s
+    times = []
+    if "resume_due" in draft.policy.phases:
+        slacks = [resume.slack_s(draft, task) for task in draft.paused()]
+        times += [world.now_s + slack for slack in slacks if slack > 0]
+    if draft.policy.patience:
+        readers = [task for task in draft.waiting() if reader.tier_of(task.entity) == 0]
+        times += [admission.give_up_s(world, task) for task in readers]
+    return max(min(times), world.now_s + TICK_S) if times else None

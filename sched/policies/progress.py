@@ -1,0 +1,59 @@
+"""`progress`: admit what can be served in time, pause whoever is furthest ahead of its reader."""
+
+from tokenix.sched import admission, reader
+from tokenix.sched.entity import Task
+from tokenix.sched.policy import Policy
+from tokenix.sched.world import World
+
+
+def newcomer_key(task: Task, world: World) -> tuple[float, ...]:
+    """Shortest first within a class; whoever waited too long before all of its tier."""
+    entity = task.entity
+    limit = world.tunables.max_wait_targets * world.tunables.target_s(entity.qos)
+    tier = 0 if admission.is_trickle(world, task) else reader.tier_of(entity)
+    if world.waited_s(task) > limit:
+        return (tier, -1, entity.waiting_since_s, entity.pid)
+    size = task.todo_tokens / reader.weight_of(entity)
+    return (tier, entity.qos, size, entity.arrival_s, entity.pid)
+
+
+def resume_key(task: Task, world: World) -> tuple[float, ...]:
+    """Earliest deadline first."""
+    return (world.owed_s(task), task.entity.pid)
+
+
+def decode_key(task: Task, world: World) -> tuple[float, ...]:
+    """Least lead first."""
+    return (reader.tier_of(task.entity), world.lead_s(task), task.entity.pid)
+
+
+def prefill_key(task: Task, world: World) -> tuple[float, ...]:
+    """Streams that are computed again, then shortest remaining first; overdue ones before all."""
+    entity = task.entity
+    tier = reader.tier_of(entity)
+    if not reader.before_first_token(entity):
+        return (tier, 0, world.lead_s(task), entity.pid)
+    if world.waited_s(task) > world.tunables.max_wait_targets * world.patience_s(task):
+        return (tier, 1, entity.waiting_since_s, entity.pid)
+    size = task.todo_tokens / reader.weight_of(entity)
+    return (tier, 2, entity.qos, size, entity.arrival_s, entity.pid)
+
+
+def last_resort_key(task: Task, world: World) -> tuple[float, ...]:
+    """Most lead is paused first."""
+    return (reader.tier_of(task.entity), world.lead_s(task), task.entity.pid)
+
+
+PROGRESS = Policy(
+    name="progress",
+    phases=("refuse_late", "resume_due", "admit", "resume_early", "decode", "prefill"),
+    newcomer_key=newcomer_key,
+    resume_key=resume_key,
+    decode_key=decode_key,
+    prefill_key=prefill_key,
+    last_resort_key=last_resort_key,
+    rules=(admission.just_in_time, admission.within_working_set, admission.within_horizon),
+    displace=True,
+    patience=True,
+    lead_chunks=True,
+)

@@ -1,0 +1,48 @@
+"""A policy: sort keys (pure, ending in the pid) and switches. The planner does the rest.
+
+Smaller keys go first, except `last_resort_key`: there the greatest is paused first.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokenix.sched.entity import Task
+from tokenix.sched.plan import PauseMode
+
+if TYPE_CHECKING:
+    from tokenix.sched.draft import Draft
+    from tokenix.sched.world import World
+
+SortKey = Callable[[Task, "World"], tuple[float, ...]]
+Rule = Callable[["Draft", Task], bool]
+"""An admission rule: whether this newcomer may come in now. The first that says no ends the
+step's admissions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    name: str
+    phases: tuple[str, ...]
+    """Order of the phases of a step; names as in planner.PHASES."""
+    newcomer_key: SortKey
+    resume_key: SortKey
+    decode_key: SortKey
+    """Who gets growth pages first."""
+    prefill_key: SortKey
+    last_resort_key: SortKey
+    """Who is paused first when a decode cannot grow by any other means."""
+    rules: tuple[Rule, ...] = ()
+    pause_mode: PauseMode = PauseMode.SWAP
+    displace: bool = False
+    """Newcomers, resumes and decodes may pause running processes that have more lead."""
+    patience: bool = False
+    """Newcomers that cannot be served in time are refused (EAGAIN)."""
+    lead_chunks: bool = False
+    """The tightest lead in the batch bounds the prefill of a step."""
+    mixed: bool = True
+    """Decodes and prefills share a step; else a step with prefill runs no decodes."""
+    pause_prefills: bool = False
+    """The last resort may pause processes in the middle of their prefill."""
+    admit_after_pause: bool = True
+    """Whether a step that paused somebody may admit."""

@@ -1,0 +1,174 @@
+"""The reader of a process: when it needs the next token, and how far ahead of it the process is.
+
+    PACED       reads at a given rate from the first token on; a late token shifts the later ones
+    MEASURED    the same from its own reads: what it took is being read, the rest is unread
+    BATCH       needs nothing before the end; to make progress at all it is owed one token per
+                target of its class (the minimum trickle), or what its deadline demands
+    HIDDEN      nobody sees these tokens: as before the first token
+
+`lead_s` is what a pause may use up unnoticed; `owed_s` orders those that want to come back.
+Changes entities; everything here is called by scheduler.py only.
+"""
+
+import math
+
+from tokenix.sched.entity import Qos, ReaderKind, SchedEntity
+from tokenix.sched.rates import Rates
+from tokenix.sched.tunables import Tunables
+
+
+def kind_of(entity: SchedEntity) -> ReaderKind:
+    """The reader that counts: batch and idle classes are never read while they run."""
+    return ReaderKind.BATCH if entity.qos >= Qos.BATCH else entity.reader.kind
+
+
+def tier_of(entity: SchedEntity) -> int:
+    """0: someone reads it; 1: batch; 2: idle. Higher tiers are paused first."""
+    if entity.qos is Qos.IDLE:
+        return 2
+    return 1 if kind_of(entity) is ReaderKind.BATCH else 0
+
+
+def rank_of(entity: SchedEntity) -> tuple[int, int]:
+    """Order of the classes; smaller is served first."""
+    return (tier_of(entity), entity.qos)
+
+
+def rate_of(entity: SchedEntity) -> float:
+    """Tokens per second its reader takes; 0 for batch."""
+    kind = kind_of(entity)
+    if kind is ReaderKind.BATCH:
+        return 0.0
+    if kind is ReaderKind.MEASURED and entity.read_rate > 0:
+        return entity.read_rate
+    return max(entity.reader.tokens_per_s, 1e-6)
+
+
+def before_first_token(entity: SchedEntity) -> bool:
+    """Whether nobody has seen anything of this turn yet."""
+    return entity.first_token_s is None or kind_of(entity) is ReaderKind.HIDDEN
+
+
+def lead_s(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) -> float:
+    """Seconds until the reader notices that no token comes; negative: it already does.
+
+    Before the first token: what is left of the target. Batch: inf, or the slack of its deadline.
+    """
+    if kind_of(entity) is ReaderKind.BATCH:
+        rest_s = (entity.max_tokens - entity.delivered_tokens) / rates.steps_per_s
+        return entity.deadline_s - now_s - max(0.0, rest_s)
+    if before_first_token(entity):
+        return entity.waiting_since_s + tunables.target_s(entity.qos) - now_s
+    lead = entity.due_s - now_s
+    if kind_of(entity) is ReaderKind.MEASURED:
+        unread = entity.delivered_tokens - entity.read_tokens
+        lead = max(lead, unread / rate_of(entity)) if unread > 0 else lead
+    return lead
+
+
+def owed_s(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) -> float:
+    """Seconds until it must make progress: the lead, for batch at most its trickle."""
+    lead = lead_s(entity, now_s, tunables, rates)
+    if kind_of(entity) is ReaderKind.BATCH:
+        return min(lead, entity.due_s - now_s)
+    return lead
+
+
+def patience_s(entity: SchedEntity, alone_s: float, tunables: Tunables) -> float:
+    """How long a newcomer may take to its first token; `alone_s`: what it takes alone.
+
+    nice -20 doubles it, nice 19 nearly halves it. Batch and idle wait without end.
+    """
+    if tier_of(entity) > 0:
+        return math.inf
+    patience = max(tunables.target_s(entity.qos), tunables.patience_factor * alone_s)
+    return patience * weight_of(entity)
+
+
+def weight_of(entity: SchedEntity) -> float:
+    """Favour by nice: 2.0 at -20, 1.0 at 0, about 0.5 at 19."""
+    return float(2.0 ** (-entity.nice / 20.0))
+
+
+def note_delivered(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables) -> None:
+    """`tokens` reached the pipe: move the deadline, count a stall, end a spell without progress."""
+    kind = kind_of(entity)
+    entity.delivered_tokens += tokens
+    entity.pauses_without_progress = 0
+    entity.leader = False
+    if kind is ReaderKind.HIDDEN:
+        return
+    first = entity.first_token_s is None
+    if first:
+        entity.first_token_s = now_s
+    if kind is ReaderKind.BATCH:
+        entity.due_s = now_s + tunables.target_s(entity.qos)
+        return
+    if (
+        not first
+        and now_s - entity.due_s > tunables.stall_tolerance_s
+        and not _unread(entity, tokens)
+    ):
+        entity.stalls += 1
+    start = now_s if first else max(entity.due_s, now_s)
+    if first and kind is ReaderKind.MEASURED:
+        entity.last_read_s = now_s
+    entity.due_s = start + tokens / rate_of(entity)
+
+
+def _unread(entity: SchedEntity, new_tokens: int) -> bool:
+    """Whether a measured reader still had something to take before the `new_tokens` came."""
+    return (
+        kind_of(entity) is ReaderKind.MEASURED
+        and entity.delivered_tokens - new_tokens > entity.read_tokens
+    )
+
+
+def note_read(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables) -> None:
+    """The client took `tokens`. Its rate is learnt only while the pipe held more than it took,
+    else it would be our own rate, and every stall would teach that the reader is slow."""
+    taken = min(tokens, entity.delivered_tokens - entity.read_tokens)
+    if taken <= 0:
+        return
+    entity.read_tokens += taken
+    unread = entity.delivered_tokens - entity.read_tokens
+    if kind_of(entity) is ReaderKind.MEASURED:
+        passed_s = now_s - entity.last_read_s
+        sample = taken / passed_s if passed_s > 0 else math.inf
+        old = rate_of(entity)
+        if math.isfinite(sample) and (unread > 0 or sample > old):
+            entity.read_rate = old + (sample - old) * min(1.0, passed_s / tunables.read_window_s)
+        if entity.first_token_s is not None:
+            entity.due_s = now_s + (unread + taken) / rate_of(entity)
+    entity.last_read_s = now_s
+
+
+def note_paused(entity: SchedEntity, now_s: float, tunables: Tunables) -> None:
+    """Count a pause without progress; a batch process is owed its next token from now on."""
+    entity.pauses_without_progress += 1
+    entity.leader = entity.pauses_without_progress >= tunables.leader_pauses
+    if kind_of(entity) is ReaderKind.BATCH:
+        entity.due_s = now_s + tunables.target_s(entity.qos)
+
+
+def restart_turn(entity: SchedEntity, now_s: float) -> None:
+    """New input after a finished turn: again before the first token, with a fresh target."""
+    entity.due_s = math.inf
+    entity.first_token_s = None
+    entity.waiting_since_s = now_s
+    entity.pauses_without_progress = 0
+    entity.leader = False
+
+
+def inherit(parent: SchedEntity, child: SchedEntity) -> None:
+    """A fork continues where its parent stands, so that forking gains no priority."""
+    child.due_s = parent.due_s
+    child.first_token_s = parent.first_token_s
+    child.delivered_tokens = parent.delivered_tokens
+    child.read_tokens = parent.read_tokens
+    child.read_rate = parent.read_rate
+    child.last_read_s = parent.last_read_s
+    child.waiting_since_s = parent.waiting_since_s
+    child.level = parent.level
+    child.quantum_left_tokens = parent.quantum_left_tokens
+    child.level_reason = "fork"

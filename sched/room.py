@@ -1,0 +1,172 @@
+"""Room for somebody: frames at once, frames on their way, or none; and whom to pause for it.
+
+What must hold for every choice of victims (scenarios A2, A3, A15):
+
+    only frames that can be reclaimed now count        no forward is in flight when we plan
+    frames already on their way count before anyone    one shortage, one set of victims
+    nobody is paused unless the sum suffices           never for nothing
+    nobody is paused who is not needed                 minimal set, no victim without frames
+    leaders are not paused                             two pauses without progress
+    dirty pages need a slot each in the host tier      else only what may be recomputed goes
+
+Held processes go first, then idle, then batch, then whoever has most lead net of the way back.
+"""
+
+import enum
+import math
+from typing import NamedTuple
+
+from tokenix.sched import reader
+from tokenix.sched.draft import Draft
+from tokenix.sched.entity import Task
+from tokenix.sched.plan import PauseMode
+from tokenix.sched.world import World
+
+HELD_TIER = 3
+"""Stopped processes come before every class."""
+
+
+class Room(enum.Enum):
+    NOW = "now"
+    LATER = "later"
+    """Enough is on its way; ask again when it has come."""
+    NO = "no"
+
+
+class Bar(NamedTuple):
+    """A victim's key must be above this: its tier first, then its net lead in seconds."""
+
+    tier: int
+    lead_s: float
+
+
+HELD_ONLY = Bar(HELD_TIER, -math.inf)
+"""Displaces nobody who runs."""
+
+
+class Victim(NamedTuple):
+    bar: Bar
+    task: Task
+    mode: PauseMode
+
+
+def make_room(draft: Draft, need: int, me: Task, bar: Bar, reason: str) -> Room:
+    """Room for `need` frames beside the idle pages that `me` has already; pauses for it."""
+    ledger = draft.ledger
+    mine = me.space.idle_resident if me.entity.pid in draft.world.queues.paused else 0
+    short = need + mine - ledger.available
+    if short <= 0:
+        return Room.NOW
+    if short <= ledger.outgoing:
+        return Room.LATER
+    victims = choose_victims(draft, short - ledger.outgoing, me, bar)
+    if not victims:
+        return Room.NO
+    for victim in victims:
+        draft.do_pause(victim.task, victim.mode, reason)
+    return Room.NOW if need + mine <= ledger.available else Room.LATER
+
+
+def choose_victims(draft: Draft, short: int, me: Task, bar: Bar) -> list[Victim]:
+    """The fewest of the best victims whose frames cover `short`; empty if all together do not."""
+    host_left = draft.ledger.host_free
+    chosen: list[Victim] = []
+    gained = 0
+    for victim in sorted(_candidates(draft, me, bar), key=_victim_order):
+        if gained >= short:
+            break
+        space = victim.task.space
+        mode = draft.mode_for(victim.task, host_left)
+        if mode is PauseMode.RECOMPUTE and victim.bar.tier == 0:
+            continue  # recompute burns compute exactly when there is none
+        if mode is PauseMode.SWAP:
+            host_left -= space.exclusive_dirty
+        chosen.append(victim._replace(mode=mode))
+        gained += space.exclusive
+    return _prune(chosen, gained - short) if gained >= short else []
+
+
+def _victim_order(victim: Victim) -> tuple[float, ...]:
+    return (-victim.bar.tier, -victim.bar.lead_s, victim.task.entity.pid)
+
+
+def _prune(chosen: list[Victim], surplus: int) -> list[Victim]:
+    """Leave out whom the others make superfluous, the least suitable first."""
+    kept = list(chosen)
+    for victim in reversed(chosen):
+        if victim.task.space.exclusive <= surplus:
+            surplus -= victim.task.space.exclusive
+            kept.remove(victim)
+    return kept
+
+
+def _candidates(draft: Draft, me: Task, bar: Bar) -> list[Victim]:
+    """All that may be paused for `me`, whatever they bring."""
+    world = draft.world
+    found = []
+    for task in world.queues.held.values():
+        if task.entity.pid not in draft.pause:
+            found.append(Victim(Bar(HELD_TIER, held_lead_s(task, world)), task, PauseMode.SWAP))
+    if bar.tier < HELD_TIER:
+        me_tier = reader.tier_of(me.entity)
+        for task in draft.ready():
+            if task is not me and may_pause(task, me_tier, world):
+                found.append(Victim(victim_bar(task, world), task, PauseMode.SWAP))
+    return [v for v in found if v.task.space.exclusive > 0 and v.bar > bar]
+
+
+def may_pause(task: Task, me_tier: int, world: World) -> bool:
+    """Whether a running process can be displaced at all by someone of `me_tier`."""
+    entity = task.entity
+    if entity.leader:
+        return False
+    if reader.tier_of(entity) == 0:
+        return not reader.before_first_token(entity) and task.todo_tokens == 1
+    resident_s = world.now_s - entity.resident_since_s
+    return me_tier == 0 or resident_s >= world.tunables.batch_quantum_s
+
+
+def victim_bar(task: Task, world: World) -> Bar:
+    """Tier, and lead net of its way back over the share of the link that pauses may use."""
+    back_s = task.space.mapped * world.memory.in_s_per_page / world.tunables.victim_link_share
+    return Bar(reader.tier_of(task.entity), world.lead_s(task) - back_s)
+
+
+def held_lead_s(task: Task, world: World) -> float:
+    """Lead of a stopped process: what its reader has left to read, else nobody misses it."""
+    lead = world.lead_s(task)
+    return lead if lead > 0 else math.inf
+
+
+def last_resort(draft: Draft, me: Task, need: int) -> Room:
+    """A decode that cannot grow: pause whoever the policy finds best, maybe `me` itself.
+
+    Leaders only if there is nobody else. `me` pauses itself only when others go on; if it is the
+    only candidate it keeps its frames and waits for them.
+    """
+    while True:
+        short = need - draft.ledger.available
+        if short <= 0:
+            return Room.NOW
+        if short <= draft.ledger.outgoing:
+            return Room.LATER
+        pool = _last_candidates(draft, me)
+        if pool == [me] or not pool:
+            return Room.NO
+        victim = max(pool, key=lambda task: draft.policy.last_resort_key(task, draft.world))
+        mode = draft.mode_for(victim, draft.ledger.host_free)
+        draft.do_pause(victim, mode, f"last resort for {me.entity.pid}")
+        if victim is me:
+            return Room.NO
+
+
+def _last_candidates(draft: Draft, me: Task) -> list[Task]:
+    """Ready processes whose frames help, without leaders if possible."""
+    pool = [
+        task
+        for task in draft.ready()
+        if task is me
+        or (task.space.exclusive > 0 and (draft.policy.pause_prefills or task.todo_tokens == 1))
+    ]
+    humble = [task for task in pool if not task.entity.leader]
+    return humble or pool

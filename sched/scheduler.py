@@ -1,0 +1,126 @@
+"""The scheduler as the kernel calls it: queues, feedback from what happened, and plans.
+
+`plan` decides from (queues, memory, now) and changes nothing but two fields of the controllers:
+`pressure` is set if the plan found a shortage, `working_set_pages` to what it counted. Asking
+again with less memory is therefore free. All other methods only record.
+"""
+
+from tokenix.mm.ids import Pid
+from tokenix.sched import admission, levels, reader
+from tokenix.sched.controllers import Controllers
+from tokenix.sched.entity import SchedEntity, Task
+from tokenix.sched.plan import Plan, Refuse
+from tokenix.sched.planner import draft_plan, wake_time_s
+from tokenix.sched.policy import Policy
+from tokenix.sched.queues import Queue, Queues
+from tokenix.sched.rates import Rates
+from tokenix.sched.tunables import Tunables
+from tokenix.sched.view import MemoryView
+from tokenix.sched.world import World
+
+
+class Scheduler:
+    def __init__(self, policy: Policy, tunables: Tunables, rates: Rates) -> None:
+        self.policy = policy
+        self.tunables = tunables
+        """Replaced as a whole by sysctl; takes effect with the next call."""
+        self.rates = rates
+        self.controllers = Controllers()
+        self.queues = Queues()
+        self.waiting: dict[Pid, Task] = self.queues.waiting
+        self.ready: dict[Pid, Task] = self.queues.ready
+        self.held: dict[Pid, Task] = self.queues.held
+        self.paused: dict[Pid, Task] = self.queues.paused
+        self.moving: dict[Pid, Task] = self.queues.moving
+        self._total_frames = 0
+
+    # ---- queues -------------------------------------------------------------------------------
+
+    def enqueue(self, task: Task, queue: Queue) -> None:
+        """Move `task` to `queue`, from wherever it is."""
+        self.queues.put(task, queue)
+
+    def remove(self, task: Task) -> None:
+        """Forget `task`; harmless if it is in no queue."""
+        self.queues.drop(task)
+
+    # ---- decisions ----------------------------------------------------------------------------
+
+    def check_arrival(self, task: Task, memory: MemoryView, now_s: float) -> Refuse | None:
+        """Whether a newcomer is refused at once (EAGAIN). Call it before `enqueue`."""
+        if not self.policy.patience:
+            return None
+        world = self._world(memory, now_s)
+        return admission.check_patience(world, task) or admission.check_queue(world, task)
+
+    def plan(self, memory: MemoryView, now_s: float) -> Plan:
+        """The next step. Call it only when no forward is in flight."""
+        self._total_frames = memory.total_frames
+        draft = draft_plan(self._world(memory, now_s), self.policy)
+        self.controllers.note_plan(draft.pressure, draft.working_set_pages)
+        return draft.close(wake_time_s(draft))
+
+    def lead_s(self, task: Task, now_s: float) -> float:
+        """Seconds until the reader of `task` notices a pause; inf for batch."""
+        return reader.lead_s(task.entity, now_s, self.tunables, self.rates)
+
+    def place(self, task: Task, now_s: float) -> levels.Placement:
+        """Level, quantum left and reason at `now_s`; changes nothing."""
+        return levels.place(task.entity, now_s, self.tunables, self.rates)
+
+    # ---- feedback -----------------------------------------------------------------------------
+
+    def note_step(self, started_s: float, now_s: float, prefill_tokens: int, decodes: int) -> None:
+        """A forward finished: learn the rates, let the controllers act."""
+        self.rates.note_step(now_s - started_s, prefill_tokens, decodes, self.tunables)
+        self.controllers.note_step(now_s, self._total_frames, self.tunables)
+        if decodes and not prefill_tokens:
+            self.controllers.note_decode_step(self.tunables)
+
+    def note_delivered(self, task: Task, now_s: float, tokens: int) -> None:
+        """`tokens` of output reached its pipe."""
+        reader.note_delivered(task.entity, now_s, tokens, self.tunables)
+        self._place(task, now_s)
+
+    def note_read(self, task: Task, now_s: float, tokens: int) -> None:
+        """The client took `tokens` from the pipe."""
+        reader.note_read(task.entity, now_s, tokens, self.tunables)
+        self._place(task, now_s)
+
+    def note_paused(self, task: Task, now_s: float) -> None:
+        """A pause of the plan was carried out."""
+        reader.note_paused(task.entity, now_s, self.tunables)
+        others = [t for pid, t in self.ready.items() if pid != task.entity.pid]
+        self.controllers.note_retraction(others, self.tunables)
+        self._place(task, now_s)
+
+    def note_resumed(self, task: Task, now_s: float) -> None:
+        """It is ready again, with all its pages (or with none, to be recomputed)."""
+        task.entity.resident_since_s = now_s
+        self._place(task, now_s)
+
+    def restart_turn(self, task: Task, now_s: float) -> None:
+        """New input after a finished turn: it is again before its first token."""
+        reader.restart_turn(task.entity, now_s)
+        self._place(task, now_s)
+
+    def inherit(self, parent: SchedEntity, child: SchedEntity) -> None:
+        """A fork continues where its parent stands."""
+        reader.inherit(parent, child)
+
+    # ---- inside -------------------------------------------------------------------------------
+
+    def _place(self, task: Task, now_s: float) -> None:
+        entity = task.entity
+        entity.level, entity.quantum_left_tokens, entity.level_reason = self.place(task, now_s)
+
+    def _world(self, memory: MemoryView, now_s: float) -> World:
+        return World(
+            queues=self.queues,
+            memory=memory,
+            now_s=now_s,
+            tunables=self.tunables,
+            rates=self.rates,
+            eta=self.controllers.eta,
+            new_token_ratio=self.controllers.ratio(self.tunables),
+        )

@@ -1,0 +1,118 @@
+"""Every constant of the scheduler, with its unit and meaning; `sysctl` replaces the whole record.
+
+The values of the `progress` rules were found in simulation and hold for all devices and traces;
+most of them can be halved or doubled without effect (the safety nets), few are a choice.
+"""
+
+from dataclasses import dataclass
+
+from tokenix.sched.entity import Qos
+
+
+@dataclass(frozen=True, slots=True)
+class Tunables:
+    # ---- objectives, per class ----
+    target_interactive_s: float = 1.0
+    """First token within this time after arrival."""
+    target_stream_s: float = 1.0
+    target_batch_s: float = 30.0
+    """Batch: also the longest time without a token while paused (the minimum trickle)."""
+    target_idle_s: float = 120.0
+    patience_factor: float = 2.0
+    """A newcomer may wait for the target, or this many times what it would take alone."""
+    max_wait_targets: float = 5.0
+    """After that many targets (prefills: patiences) a waiting process goes before all others."""
+    stall_tolerance_s: float = 0.5
+    """A token later than its deadline by more than this is a visible stall."""
+
+    # ---- deadlines ----
+    margin_s: float = 0.3
+    """Resume this much before the deadline."""
+    hysteresis_s: float = 1.0
+    """A victim must have this much more lead than whoever displaces it."""
+    batch_quantum_s: float = 5.0
+    """Batch and idle processes displace each other only after this time of residence."""
+    leader_pauses: int = 2
+    """Paused that often without progress: a leader, not a victim again before its next token."""
+
+    # ---- one step ----
+    step_tokens: int = 2048
+    """Token budget of a step."""
+    step_floor_s: float = 0.1
+    """A step with prefill may always last this long, however tight the leads."""
+    step_limit_s: float = 0.5
+    """And at most about this long, so that slow devices still hear arrivals and signals."""
+    step_min_prefill_tokens: int = 64
+    """A prefill that is due a chunk gets at least this much."""
+    max_running: int = 256
+    """Sequences with frames that run (or load) at once."""
+    queue_limit: int = 1024
+    """Batch and idle newcomers that may wait; beyond it EAGAIN."""
+
+    # ---- admission ----
+    working_set_safety: float = 1.15
+    """Factor on the share of time a stream must be resident. Without the bound: collapse."""
+    residency_cap: float = 1.1
+    """Upper bound of that share (a reader as fast as the device needs residence always)."""
+    newcomer_share: float = 0.5
+    """Of the room that is left, a newcomer takes at most this share."""
+    link_share: float = 0.25
+    """Of the link towards the device, what bringing back paused streams may need."""
+    victim_link_share: float = 0.5
+    """The same, when a single pause is judged: its way back must fit into this share."""
+    host_paused_share: float = 0.4
+    """Of the host tier, what paused processes may need; the rest is for write-behind and pauses."""
+    horizon_prefills: float = 1.5
+    """A newcomer cannot be paused for this many times its own prefill."""
+    early_spare: float = 0.02
+    """Of the pool, what must stay free after a resume ahead of time."""
+
+    # ---- controllers and estimators ----
+    eta_floor: float = 0.5
+    eta_step: float = 0.01
+    eta_period_s: float = 1.0
+    step_window_s: float = 2.0
+    rate_window_s: float = 4.0
+    read_window_s: float = 4.0
+    prefill_ewma: float = 0.05
+    prefill_sample_tokens: int = 512
+    """Steps with that many prefill tokens always tell the prefill rate."""
+
+    # ---- levels ----
+    level_bands: int = 5
+    """Bands of lead between "due" and "batch"."""
+    level_band_s: float = 1.0
+    """Upper end of the first band; each further one ends at twice the lead."""
+
+    # ---- retract ----
+    retract_ratio_start: float = 0.7
+    retract_ratio_floor: float = 0.1
+    retract_decay_steps: int = 600
+    retract_ahead_tokens: int = 20
+    retract_clip_tokens: int = 4096
+
+    def __post_init__(self) -> None:
+        assert 0 < self.target_interactive_s <= self.target_stream_s
+        assert self.target_stream_s <= self.target_batch_s <= self.target_idle_s
+        assert self.patience_factor >= 1 and self.max_wait_targets >= 1
+        assert 0 <= self.margin_s and 0 <= self.hysteresis_s and 0 <= self.stall_tolerance_s
+        assert 0 < self.step_floor_s <= self.step_limit_s
+        assert 0 < self.step_min_prefill_tokens <= self.step_tokens
+        assert 0 < self.max_running <= self.step_tokens, "every decode gets its token"
+        assert self.queue_limit > 0 and self.leader_pauses > 0
+        assert self.working_set_safety > 0 and self.residency_cap >= 1
+        for share in (self.newcomer_share, self.link_share, self.victim_link_share, self.eta_floor):
+            assert 0 < share <= 1
+        assert 0 <= self.host_paused_share <= 1 and 0 <= self.early_spare < 1
+        assert 0 < self.prefill_ewma <= 1
+        assert self.level_bands >= 1 and self.level_band_s > 0
+        assert 0 < self.retract_ratio_floor <= self.retract_ratio_start <= 1
+
+    def target_s(self, qos: Qos) -> float:
+        """The first-token objective of a class."""
+        return (
+            self.target_interactive_s,
+            self.target_stream_s,
+            self.target_batch_s,
+            self.target_idle_s,
+        )[qos]

@@ -1,0 +1,74 @@
+"""Everything a decision may depend on, frozen for the length of one plan, and its arithmetic."""
+
+from dataclasses import dataclass
+
+from tokenix.sched import reader
+from tokenix.sched.entity import Task
+from tokenix.sched.queues import Queues
+from tokenix.sched.rates import Rates
+from tokenix.sched.tunables import Tunables
+from tokenix.sched.view import MemoryView
+
+
+def count_pages(tokens: int, page_tokens: int) -> int:
+    """Pages that hold `tokens`."""
+    return -(-tokens // page_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    queues: Queues
+    memory: MemoryView
+    now_s: float
+    tunables: Tunables
+    rates: Rates
+    eta: float
+    """Working-set bound as a share of the pool, by its controller."""
+    new_token_ratio: float
+    """`retract`: share of the remaining outputs that admission reserves, by its controller."""
+
+    def lead_s(self, task: Task) -> float:
+        return reader.lead_s(task.entity, self.now_s, self.tunables, self.rates)
+
+    def owed_s(self, task: Task) -> float:
+        return reader.owed_s(task.entity, self.now_s, self.tunables, self.rates)
+
+    def waited_s(self, task: Task) -> float:
+        return self.now_s - task.entity.waiting_since_s
+
+    def prefill_s(self, tokens: int) -> float:
+        return tokens / self.rates.prefill_tokens_per_s
+
+    def patience_s(self, task: Task) -> float:
+        alone_s = self.prefill_s(task.todo_tokens) + self.rates.step_s
+        return reader.patience_s(task.entity, alone_s, self.tunables)
+
+    def footprint(self, task: Task) -> int:
+        """Pages of the whole sequence, resident or not."""
+        return max(task.space.mapped, count_pages(task.length, self.memory.page_tokens))
+
+    def need(self, task: Task) -> int:
+        """Frames to make a newcomer or a paused process ready: everything and one page more."""
+        whole = count_pages(task.length, self.memory.page_tokens) + 1
+        return max(whole, task.space.mapped) - (task.space.mapped - task.space.missing)
+
+    def growth(self, task: Task) -> int:
+        """Frames a ready process lacks for its next token."""
+        after = count_pages(task.space.computed + 1, self.memory.page_tokens)
+        return max(0, after - task.space.mapped)
+
+    def restore_s(self, task: Task) -> float:
+        """Seconds of link and prefill until a paused process decodes again, once it is its turn."""
+        link_s = task.space.missing * self.memory.in_s_per_page
+        return link_s + self.prefill_s(max(0, task.todo_tokens - 1))
+
+    def residency(self, task: Task) -> float:
+        """Share of the time it must be resident: 1 before the first token, then reader / device."""
+        if reader.tier_of(task.entity) == 0 and reader.before_first_token(task.entity):
+            return 1.0
+        return self.stream_residency(task)
+
+    def stream_residency(self, task: Task) -> float:
+        """The same once it streams; 0 for batch, which needs no residence at all."""
+        share = self.tunables.working_set_safety * reader.rate_of(task.entity)
+        return min(self.tunables.residency_cap, share / self.rates.steps_per_s)
