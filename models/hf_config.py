@@ -58,7 +58,7 @@ def hf_model_config(where: str, name: str, config: Json, generation: Json) -> Mo
         qkv_bias=kind == "qwen2" or bool(config.get("attention_bias", False)),
         qk_norm=kind == "qwen3",
         eos_tokens=tuple(t for t in _eos_tokens(where, config, generation) if 0 <= t < vocab),
-        bos_token=next(iter(_tokens(where, config.get("bos_token_id"))), None),
+        bos_token=next((t for t in _tokens(where, config.get("bos_token_id")) if t < vocab), None),
     )
     check_sizes(where, result)
     return result

@@ -6,6 +6,7 @@ chat_template.jinja, chat_template.json, additional_chat_templates/*.jinja
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ def load_hf(folder: Path, name: str, progress: Progress = no_progress) -> Progra
     settings = read_json(folder / "tokenizer_config.json", required=False)
     special = _special_names(folder, settings)
     tokenizer = _tokenizer(folder, special, config.eos_tokens)
+    ends = tuple(token for token in tokenizer.eos_tokens if token < config.vocab_tokens)
+    config = replace(config, eos_tokens=ends)
     progress("template", 3, _STEPS)
     files = weight_files(folder)
     image = ProgramImage(

@@ -71,8 +71,7 @@ class Tokenizer:
         for text from people, or they can write an end of turn. Lone surrogates become U+FFFD.
         """
         library = self._library if parse_special else self._literal_library()
-        clean = text.encode("utf-8", "replace").decode() if not text.isascii() else text
-        return library.encode(clean, add_special_tokens=add_special).ids
+        return library.encode(_unicode(text), add_special_tokens=add_special).ids
 
     def decode(self, tokens: Iterable[int], skip_special: bool = True) -> str:
         """The text of `tokens`; bytes that are not UTF-8 become U+FFFD, unknown ids nothing."""
@@ -128,6 +127,16 @@ class Tokenizer:
             literal.encode_special_tokens = True
             self._literal = literal
         return self._literal
+
+
+def _unicode(text: str) -> str:
+    """`text` without lone surrogates, which have no UTF-8."""
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def tokenizer_from_json(

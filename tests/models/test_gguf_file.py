@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tokenix.models.ggml_types import BY_ID, dequantize
+from tokenix.models.gguf_header import read_header
 from tokenix.models.gguf_weights import half_split_rows
 from tokenix.models.registry import load_image
 from tokenix.models.tensor_names import expected_shapes
@@ -69,7 +70,9 @@ def test_biases_of_llama_are_put_in_half_split_order(tmp_path):
     tiny.write_gguf(tmp_path / "m.gguf", cfg, values)
     weights = load_image(tmp_path / "m.gguf").weights
     for part in ("q_bias", "k_bias", "v_bias"):
-        np.testing.assert_array_equal(weights.float32(f"layers.0.{part}"), values[f"layers.0.{part}"])
+        np.testing.assert_array_equal(
+            weights.float32(f"layers.0.{part}"), values[f"layers.0.{part}"]
+        )
 
 
 def test_half_split_order():
@@ -153,12 +156,13 @@ def test_smollm2_query_rows_are_those_of_transformers(smollm2):
     import gguf
     from transformers.modeling_gguf_pytorch_utils import LlamaTensorProcessor
 
-    reader = gguf.GGUFReader(smollm2.path)
-    tensors = {t.name: t for t in reader.tensors if t.name.startswith("blk.7.attn_")}
+    header = read_header(smollm2.path)
     process = LlamaTensorProcessor(config={})
     for ours, theirs, heads in (("q", "attn_q", 9), ("k", "attn_k", 3)):
-        tensor = tensors[f"blk.7.{theirs}.weight"]
-        whole = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        tensor = header.tensors[f"blk.7.{theirs}.weight"]
+        data = np.frombuffer(header.data, np.uint8, tensor.size_bytes, tensor.start)
+        kind = gguf.GGMLQuantizationType[tensor.type.name]
+        whole = gguf.quants.dequantize(data.reshape(tensor.shape[0], -1), kind)
         want = process._reverse_permute_weights(whole, 9, heads)
         np.testing.assert_array_equal(smollm2.weights.float32(f"layers.7.{ours}"), want)
 

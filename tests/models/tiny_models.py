@@ -137,9 +137,7 @@ def write_gguf(
             writer.add_tensor(gguf_name(name), stored)
             continue
         blocks[name] = quantized(stored, kind, rng)
-        writer.add_tensor(
-            gguf_name(name), blocks[name], raw_dtype=gguf.GGMLQuantizationType[kind]
-        )
+        writer.add_tensor(gguf_name(name), blocks[name], raw_dtype=gguf.GGMLQuantizationType[kind])
     if extra is not None:
         extra(writer)
     writer.write_header_to_file()
