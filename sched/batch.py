@@ -5,6 +5,7 @@ import math
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
+from tokenix.sched.room import Room, growth_bar, last_resort, make_room
 
 
 def run_prefills(draft: Draft) -> None:
@@ -15,16 +16,44 @@ def run_prefills(draft: Draft) -> None:
     budget = prefill_budget(draft)
     tasks.sort(key=lambda task: draft.policy.prefill_key(task, draft.world))
     for task in tasks:
-        tokens = min(task.todo_tokens, budget)
-        if tokens <= 0:
+        if budget <= 0:
             break
-        draft.run[task.entity.pid] = tokens
-        budget -= tokens
+        if task.entity.pid in draft.pause:
+            continue
+        tokens = min(task.todo_tokens, budget)
+        if task.entity.pid in draft.world.queues.ready:
+            tokens = grow_for(draft, task, tokens)
+        if tokens:
+            draft.run[task.entity.pid] = tokens
+            budget -= tokens
 
 
 def _wants_prefill(draft: Draft, task: Task) -> bool:
     pid = task.entity.pid
     return pid not in draft.run and (task.todo_tokens > 1 or pid in draft.admit)
+
+
+def grow_for(draft: Draft, task: Task, tokens: int) -> int:
+    """How many of the next `tokens` tokens have frames. Newcomers and resumed processes brought
+    theirs; a process with new input behind its old KV grows here, or yields."""
+    world, ledger = draft.world, draft.ledger
+    frames = world.growth(task, tokens)
+    reason = f"growth of {task.entity.pid}"
+    room = make_room(draft, frames, task, growth_bar(draft, task), reason)
+    if room is Room.NO:
+        held_tokens = task.space.mapped * world.memory.page_tokens - task.space.computed
+        possible = held_tokens + ledger.available * world.memory.page_tokens
+        if possible <= 0:
+            draft.pressure = True
+            room = last_resort(draft, task, 1)
+            possible = ledger.available * world.memory.page_tokens if room is Room.NOW else 0
+        tokens = min(tokens, possible)
+        frames = world.growth(task, tokens) if tokens else 0
+    elif room is Room.LATER:
+        return 0
+    if frames:
+        draft.do_grow(task, frames)
+    return tokens
 
 
 def prefill_budget(draft: Draft) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tokenix.sched.entity import Task
+from tokenix.sched.load import Load
 from tokenix.sched.tunables import Tunables
 
 
@@ -20,11 +21,11 @@ class Controllers:
     """As the last plan with a newcomer counted it."""
     checked_s: float | None = None
 
-    def note_plan(self, pressure: bool, working_set_pages: float | None) -> None:
+    def note_plan(self, pressure: bool, load: Load | None) -> None:
         """The only trace a plan leaves."""
         self.pressure |= pressure
-        if working_set_pages is not None:
-            self.working_set_pages = working_set_pages
+        if load is not None:
+            self.working_set_pages = load.resident_pages
 
     def note_step(self, now_s: float, total_frames: int, tunables: Tunables) -> None:
         """Once a period: down to the working set that was too much, or a little up."""

@@ -1,9 +1,8 @@
 """One token for every process past its prefill, with a new page where the last one is full."""
 
-from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
-from tokenix.sched.room import HELD_ONLY, Bar, Room, last_resort, make_room
+from tokenix.sched.room import Room, growth_bar, last_resort, make_room
 
 
 def run_decodes(draft: Draft) -> None:
@@ -37,11 +36,3 @@ def _grow(draft: Draft, task: Task) -> None:
     if room is Room.NOW:
         draft.do_grow(task, frames)
         draft.run[task.entity.pid] = 1
-
-
-def growth_bar(draft: Draft, task: Task) -> Bar:
-    """Whoever has more lead than a growing decode yields to it."""
-    if not draft.policy.displace:
-        return HELD_ONLY
-    tier = reader.tier_of(task.entity)
-    return Bar(tier, max(0.0, draft.world.lead_s(task)))

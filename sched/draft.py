@@ -6,9 +6,9 @@ Lives for one call of planner.make_plan and touches nothing outside: no task, no
 from dataclasses import dataclass, field
 
 from tokenix.mm.ids import Pid
-from tokenix.sched import reader
 from tokenix.sched.entity import Task
 from tokenix.sched.ledger import Ledger
+from tokenix.sched.load import Load
 from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse, Run
 from tokenix.sched.policy import Policy
 from tokenix.sched.world import World
@@ -34,7 +34,7 @@ class Draft:
     """A due resume or a growing decode found no room: the working set is too big."""
     blocked: bool = False
     """Someone ahead of the newcomers (or a newcomer) was refused memory."""
-    working_set_pages: float | None = None
+    load: Load | None = None
     """What the working-set test counted, if it was asked."""
 
     @classmethod
@@ -93,16 +93,13 @@ class Draft:
 
     # ---- decisions --------------------------------------------------------------------------
 
-    def mode_for(self, task: Task, host_left: int) -> PauseMode:
-        """Swap where the policy and the room in the host tier allow it."""
-        if self.policy.pause_mode is PauseMode.RECOMPUTE or not self.world.memory.swap:
-            return PauseMode.RECOMPUTE
-        if task.space.exclusive_dirty > host_left:
-            return PauseMode.RECOMPUTE
-        return PauseMode.SWAP
+    @property
+    def pause_mode(self) -> PauseMode:
+        """The policy's, where there is a host tier."""
+        return self.policy.pause_mode if self.world.memory.swap else PauseMode.RECOMPUTE
 
-    def do_pause(self, task: Task, mode: PauseMode, reason: str) -> None:
-        pid = task.entity.pid
+    def do_pause(self, task: Task, reason: str) -> None:
+        pid, mode = task.entity.pid, self.pause_mode
         assert pid not in self.pause and pid not in self.admit and pid not in self.resume
         self.pause[pid] = Pause(pid, mode, reason)
         self.ledger.pause(task, mode)
@@ -122,13 +119,12 @@ class Draft:
     def do_admit(self, task: Task) -> None:
         self.ledger.take(self.world.need(task))
         self.admit[task.entity.pid] = task
+        if self.load is not None:
+            self.load.add(self.world.need(task), self.world.stream_residency(task))
 
     def do_grow(self, task: Task, frames: int) -> None:
         self.ledger.take(frames)
         self.grants[task.entity.pid] = frames
-
-    def tier(self, task: Task) -> int:
-        return reader.tier_of(task.entity)
 
     def close(self, wake_s: float | None) -> Plan:
         """The plan as a frozen value."""

@@ -51,13 +51,16 @@ class Ledger:
         self.untouched += frames
 
     def pause(self, task: Task, mode: PauseMode) -> None:
-        """Book what pausing `task` frees: clean pages now, dirty ones after their copy-out."""
+        """Book what pausing `task` frees: clean pages now, dirty ones after their copy-out, and
+        what the host tier has no slot for at once. Clean pages keep the slots they have, which
+        counted as usable while the process ran."""
         space = task.space
         if mode is PauseMode.RECOMPUTE:
             self.available += space.exclusive
             return
-        dirty = space.exclusive_dirty
-        self.available += space.exclusive - dirty
-        self.idle += space.exclusive - dirty
-        self.outgoing += dirty
-        self.host_free -= dirty
+        clean = space.exclusive - space.exclusive_dirty
+        copied = min(space.exclusive_dirty, max(0, self.host_free - clean))
+        self.available += space.exclusive - copied
+        self.idle += clean
+        self.outgoing += copied
+        self.host_free = max(0, self.host_free - clean - copied)

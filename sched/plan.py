@@ -8,7 +8,8 @@ from tokenix.mm.ids import Pid
 
 class PauseMode(enum.Enum):
     SWAP = "swap"
-    """Keep the KV: clean pages become reclaimable, dirty ones are copied out first."""
+    """Keep the KV: clean pages become reclaimable, dirty ones are copied out first. What the host
+    tier has no slot for is dropped, from the tail, and computed again on resume."""
     RECOMPUTE = "recompute"
     """Throw the KV away; it is computed again on resume."""
 

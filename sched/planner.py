@@ -58,8 +58,8 @@ def never_idle(draft: Draft) -> None:
 
 
 def unblock(draft: Draft) -> None:
-    """Nothing runs, and no single pause would free a frame (all pages are shared by blocked
-    processes): pause one of them all the same, so that its partners' pages become free."""
+    """Nothing runs, and no single pause would help (say all pages are shared by two blocked
+    processes each): pause one all the same, so that its partner's pages can become free."""
     queues = draft.world.queues
     wanted = queues.ready or draft.paused() or draft.waiting()
     if not is_idle(draft) or not wanted:
@@ -70,8 +70,7 @@ def unblock(draft: Draft) -> None:
         return
     key = draft.policy.last_resort_key
     victim = max(held or blocked, key=lambda task: key(task, draft.world))
-    mode = draft.mode_for(victim, draft.ledger.host_free)
-    draft.do_pause(victim, mode, "blocked: all pages are shared")
+    draft.do_pause(victim, "all are blocked")
 
 
 def wake_time_s(draft: Draft) -> float | None:

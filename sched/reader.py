@@ -165,10 +165,14 @@ def inherit(parent: SchedEntity, child: SchedEntity) -> None:
     child.due_s = parent.due_s
     child.first_token_s = parent.first_token_s
     child.delivered_tokens = parent.delivered_tokens
-    child.read_tokens = parent.read_tokens
+    child.read_tokens = parent.delivered_tokens  # its own pipe is empty
     child.read_rate = parent.read_rate
     child.last_read_s = parent.last_read_s
     child.waiting_since_s = parent.waiting_since_s
     child.level = parent.level
     child.quantum_left_tokens = parent.quantum_left_tokens
     child.level_reason = "fork"
+    child.stalls = 0
+    child.pauses_without_progress = 0
+    child.leader = False
+    child.resident_since_s = 0.0

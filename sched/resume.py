@@ -45,7 +45,7 @@ def resume_bar(draft: Draft, task: Task) -> Bar:
     owed = draft.world.owed_s(task)
     patient = owed > -tunables.max_wait_targets * tunables.target_s(task.entity.qos)
     lead = (max(0.0, owed) if patient else owed) + tunables.hysteresis_s
-    if draft.tier(task) and any(draft.tier(other) for other in draft.ready()):
+    if reader.tier_of(task.entity) and any(reader.tier_of(other.entity) for other in draft.ready()):
         return Bar(1, -math.inf)
     return Bar(0, lead)
 
@@ -54,7 +54,9 @@ def resume_early(draft: Draft) -> None:
     """Ahead of time, with frames nobody else wants: not when a newcomer was refused memory."""
     world = draft.world
     reserve = int(world.tunables.early_spare * world.memory.total_frames)
-    order = sorted(draft.paused(), key=lambda t: (draft.tier(t), world.owed_s(t), t.entity.pid))
+    order = sorted(
+        draft.paused(), key=lambda t: (reader.tier_of(t.entity), world.owed_s(t), t.entity.pid)
+    )
     for task in order:
         if draft.blocked or draft.in_queue_s >= world.rates.step_s:
             return

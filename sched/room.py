@@ -7,7 +7,7 @@ What must hold for every choice of victims (scenarios A2, A3, A15):
     nobody is paused unless the sum suffices           never for nothing
     nobody is paused who is not needed                 minimal set, no victim without frames
     leaders are not paused                             two pauses without progress
-    dirty pages need a slot each in the host tier      else only what may be recomputed goes
+    every page of a paused stream has a host slot      only batch and the stopped are recomputed
 
 Held processes go first, then idle, then batch, then whoever has most lead net of the way back.
 """
@@ -19,7 +19,6 @@ from typing import NamedTuple
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
-from tokenix.sched.plan import PauseMode
 from tokenix.sched.world import World
 
 HELD_TIER = 3
@@ -47,7 +46,6 @@ HELD_ONLY = Bar(HELD_TIER, -math.inf)
 class Victim(NamedTuple):
     bar: Bar
     task: Task
-    mode: PauseMode
 
 
 def make_room(draft: Draft, need: int, me: Task, bar: Bar, reason: str) -> Room:
@@ -63,7 +61,7 @@ def make_room(draft: Draft, need: int, me: Task, bar: Bar, reason: str) -> Room:
     if not victims:
         return Room.NO
     for victim in victims:
-        draft.do_pause(victim.task, victim.mode, reason)
+        draft.do_pause(victim.task, reason)
     return Room.NOW if need + mine <= ledger.available else Room.LATER
 
 
@@ -75,14 +73,12 @@ def choose_victims(draft: Draft, short: int, me: Task, bar: Bar) -> list[Victim]
     for victim in sorted(_candidates(draft, me, bar), key=_victim_order):
         if gained >= short:
             break
-        space = victim.task.space
-        mode = draft.mode_for(victim.task, host_left)
-        if mode is PauseMode.RECOMPUTE and victim.bar.tier == 0:
+        pages = victim.task.space.exclusive
+        if victim.bar.tier == 0 and pages > host_left:
             continue  # recompute burns compute exactly when there is none
-        if mode is PauseMode.SWAP:
-            host_left -= space.exclusive_dirty
-        chosen.append(victim._replace(mode=mode))
-        gained += space.exclusive
+        host_left -= pages
+        chosen.append(victim)
+        gained += pages
     return _prune(chosen, gained - short) if gained >= short else []
 
 
@@ -106,12 +102,12 @@ def _candidates(draft: Draft, me: Task, bar: Bar) -> list[Victim]:
     found = []
     for task in world.queues.held.values():
         if task.entity.pid not in draft.pause:
-            found.append(Victim(Bar(HELD_TIER, held_lead_s(task, world)), task, PauseMode.SWAP))
+            found.append(Victim(Bar(HELD_TIER, held_lead_s(task, world)), task))
     if bar.tier < HELD_TIER:
         me_tier = reader.tier_of(me.entity)
         for task in draft.ready():
             if task is not me and may_pause(task, me_tier, world):
-                found.append(Victim(victim_bar(task, world), task, PauseMode.SWAP))
+                found.append(Victim(victim_bar(task, world), task))
     return [v for v in found if v.task.space.exclusive > 0 and v.bar > bar]
 
 
@@ -138,8 +134,16 @@ def held_lead_s(task: Task, world: World) -> float:
     return lead if lead > 0 else math.inf
 
 
+def growth_bar(draft: Draft, task: Task) -> Bar:
+    """Whoever has more lead than a process that grows yields to it."""
+    if not draft.policy.displace:
+        return HELD_ONLY
+    tier = reader.tier_of(task.entity)
+    return Bar(tier, max(0.0, draft.world.lead_s(task)))
+
+
 def last_resort(draft: Draft, me: Task, need: int) -> Room:
-    """A decode that cannot grow: pause whoever the policy finds best, maybe `me` itself.
+    """A process that cannot grow: pause whoever the policy finds best, maybe `me` itself.
 
     Leaders only if there is nobody else. `me` pauses itself only when others go on; if it is the
     only candidate it keeps its frames and waits for them.
@@ -154,19 +158,18 @@ def last_resort(draft: Draft, me: Task, need: int) -> Room:
         if pool == [me] or not pool:
             return Room.NO
         victim = max(pool, key=lambda task: draft.policy.last_resort_key(task, draft.world))
-        mode = draft.mode_for(victim, draft.ledger.host_free)
-        draft.do_pause(victim, mode, f"last resort for {me.entity.pid}")
+        draft.do_pause(victim, f"last resort for {me.entity.pid}")
         if victim is me:
             return Room.NO
 
 
 def _last_candidates(draft: Draft, me: Task) -> list[Task]:
-    """Ready processes whose frames help, without leaders if possible."""
-    pool = [
-        task
-        for task in draft.ready()
-        if task is me
-        or (task.space.exclusive > 0 and (draft.policy.pause_prefills or task.todo_tokens == 1))
-    ]
+    """Ready processes whose frames help, without leaders if possible. Prefills only where the
+    policy says so, or if they lack frames themselves (A21)."""
+    pool = []
+    for task in draft.ready():
+        whole = task.todo_tokens > 1 and not draft.world.lacks_frames(task)
+        if task is me or (task.space.exclusive > 0 and (draft.policy.pause_prefills or not whole)):
+            pool.append(task)
     humble = [task for task in pool if not task.entity.leader]
     return humble or pool

@@ -16,7 +16,7 @@ from tokenix.sched.queues import Queue, Queues
 from tokenix.sched.rates import Rates
 from tokenix.sched.tunables import Tunables
 from tokenix.sched.view import MemoryView
-from tokenix.sched.world import World
+from tokenix.sched.world import World, find_trickle
 
 
 class Scheduler:
@@ -57,7 +57,7 @@ class Scheduler:
         """The next step. Call it only when no forward is in flight."""
         self._total_frames = memory.total_frames
         draft = draft_plan(self._world(memory, now_s), self.policy)
-        self.controllers.note_plan(draft.pressure, draft.working_set_pages)
+        self.controllers.note_plan(draft.pressure, draft.load)
         return draft.close(wake_time_s(draft))
 
     def lead_s(self, task: Task, now_s: float) -> float:
@@ -123,4 +123,5 @@ class Scheduler:
             rates=self.rates,
             eta=self.controllers.eta,
             new_token_ratio=self.controllers.ratio(self.tunables),
+            trickle=find_trickle(self.queues, now_s, self.tunables),
         )

@@ -47,7 +47,7 @@ class Tunables:
     max_running: int = 256
     """Sequences with frames that run (or load) at once."""
     queue_limit: int = 1024
-    """Batch and idle newcomers that may wait; beyond it EAGAIN."""
+    """Newcomers that may wait; beyond it EAGAIN."""
 
     # ---- admission ----
     working_set_safety: float = 1.15

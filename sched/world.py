@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tokenix.mm.ids import Pid
 from tokenix.sched import reader
 from tokenix.sched.entity import Task
 from tokenix.sched.queues import Queues
@@ -15,6 +16,20 @@ def count_pages(tokens: int, page_tokens: int) -> int:
     return -(-tokens // page_tokens)
 
 
+def find_trickle(queues: Queues, now_s: float, tunables: Tunables) -> Pid | None:
+    """The batch or idle newcomer that has waited too long while none of them is alive: one of
+    them at a time gets through whatever the load is (B12)."""
+    for queue in (queues.ready, queues.paused, queues.moving):
+        if any(reader.tier_of(task.entity) for task in queue.values()):
+            return None
+    waiting = [t.entity for t in queues.waiting.values() if reader.tier_of(t.entity)]
+    if not waiting:
+        return None
+    oldest = min(waiting, key=lambda entity: (entity.waiting_since_s, entity.pid))
+    limit_s = tunables.max_wait_targets * tunables.target_s(oldest.qos)
+    return oldest.pid if now_s - oldest.waiting_since_s > limit_s else None
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     queues: Queues
@@ -26,6 +41,8 @@ class World:
     """Working-set bound as a share of the pool, by its controller."""
     new_token_ratio: float
     """`retract`: share of the remaining outputs that admission reserves, by its controller."""
+    trickle: Pid | None = None
+    """The batch newcomer that is treated like an interactive one (see find_trickle)."""
 
     def lead_s(self, task: Task) -> float:
         return reader.lead_s(task.entity, self.now_s, self.tunables, self.rates)
@@ -52,10 +69,14 @@ class World:
         whole = count_pages(task.length, self.memory.page_tokens) + 1
         return max(whole, task.space.mapped) - (task.space.mapped - task.space.missing)
 
-    def growth(self, task: Task) -> int:
-        """Frames a ready process lacks for its next token."""
-        after = count_pages(task.space.computed + 1, self.memory.page_tokens)
+    def growth(self, task: Task, tokens: int = 1) -> int:
+        """Frames a ready process lacks for its next `tokens` tokens."""
+        after = count_pages(task.space.computed + tokens, self.memory.page_tokens)
         return max(0, after - task.space.mapped)
+
+    def lacks_frames(self, task: Task) -> bool:
+        """Whether a ready process needs more pages than it has to compute all it knows."""
+        return count_pages(task.length, self.memory.page_tokens) > task.space.mapped
 
     def restore_s(self, task: Task) -> float:
         """Seconds of link and prefill until a paused process decodes again, once it is its turn."""

@@ -1,7 +1,7 @@
 """`fcfs`: first come first served, as vLLM v1. Out of memory: the last admitted is thrown away,
 goes to the head of the queue and is computed again."""
 
-from tokenix.sched import admission
+from tokenix.sched import rules
 from tokenix.sched.entity import Task
 from tokenix.sched.plan import PauseMode
 from tokenix.sched.policy import Policy
@@ -14,7 +14,7 @@ def arrival_key(task: Task, world: World) -> tuple[float, ...]:
 
 
 def seat_key(task: Task, world: World) -> tuple[float, ...]:
-    """Order of admission."""
+    """Order of rules."""
     return (task.entity.seat, task.entity.pid)
 
 
@@ -26,7 +26,7 @@ FCFS = Policy(
     decode_key=seat_key,
     prefill_key=seat_key,
     last_resort_key=seat_key,
-    rules=(admission.budget_left,),
+    rules=(rules.budget_left,),
     pause_mode=PauseMode.RECOMPUTE,
     pause_prefills=True,
     admit_after_pause=False,

@@ -1,6 +1,6 @@
 """`progress`: admit what can be served in time, pause whoever is furthest ahead of its reader."""
 
-from tokenix.sched import admission, reader
+from tokenix.sched import reader, rules
 from tokenix.sched.entity import Task
 from tokenix.sched.policy import Policy
 from tokenix.sched.world import World
@@ -10,7 +10,7 @@ def newcomer_key(task: Task, world: World) -> tuple[float, ...]:
     """Shortest first within a class; whoever waited too long before all of its tier."""
     entity = task.entity
     limit = world.tunables.max_wait_targets * world.tunables.target_s(entity.qos)
-    tier = 0 if admission.is_trickle(world, task) else reader.tier_of(entity)
+    tier = 0 if entity.pid == world.trickle else reader.tier_of(entity)
     if world.waited_s(task) > limit:
         return (tier, -1, entity.waiting_since_s, entity.pid)
     size = task.todo_tokens / reader.weight_of(entity)
@@ -52,7 +52,7 @@ PROGRESS = Policy(
     decode_key=decode_key,
     prefill_key=prefill_key,
     last_resort_key=last_resort_key,
-    rules=(admission.just_in_time, admission.within_working_set, admission.within_horizon),
+    rules=(rules.just_in_time, rules.within_working_set, rules.within_horizon),
     displace=True,
     patience=True,
     lead_chunks=True,

@@ -1,7 +1,7 @@
 """`retract`: as SGLang. Prefill first; admission reserves a share of the outputs still to come;
 out of memory: whoever has the fewest outputs is thrown away and computed again."""
 
-from tokenix.sched import admission
+from tokenix.sched import rules
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
 from tokenix.sched.plan import PauseMode
@@ -45,7 +45,7 @@ RETRACT = Policy(
     decode_key=seat_key,
     prefill_key=seat_key,
     last_resort_key=fewest_outputs_key,
-    rules=(admission.budget_left, reserve_outputs),
+    rules=(rules.budget_left, reserve_outputs),
     pause_mode=PauseMode.RECOMPUTE,
     mixed=False,
     pause_prefills=True,

@@ -198,6 +198,8 @@ class Machine:
     holds: dict[Pid, tuple[int, float]] = field(default_factory=dict)
     """pid -> (hold it after that many outputs, for so many seconds)."""
     held_until: list[tuple[float, SimTask]] = field(default_factory=list)
+    input_tokens: int = 0
+    """Tokens of new input that a held process gets when it goes on; 0: it was only stopped."""
 
     def used(self) -> int:
         return sum(p.resident for t in self.tasks for p in t.space.pages)
@@ -205,10 +207,14 @@ class Machine:
     def slots(self) -> int:
         return sum(p.clean or p.leaving for t in self.tasks for p in t.space.pages)
 
+    def donors(self) -> list[PageFlags]:
+        """Pages of running processes whose host copies may be dropped."""
+        running = [t for t in self.tasks if t.space.active]
+        return [p for t in running for p in t.space.pages if p.clean and p.resident]
+
     def view(self) -> MemoryView:
         idle = [p for t in self.tasks if not t.space.active for p in t.space.pages if p.resident]
-        free_slots = self.host - self.slots()
-        spare = sum(p.clean and p.resident for t in self.tasks for p in t.space.pages)
+        donors = self.donors()
         return MemoryView(
             page_tokens=self.page_tokens,
             total_frames=self.total,
@@ -216,7 +222,7 @@ class Machine:
             cached_frames=sum(p.clean for p in idle),
             outgoing_frames=sum(not p.clean for p in idle),
             host_slots=self.host,
-            host_free_slots=free_slots + 0 * spare,
+            host_free_slots=self.host - self.slots() + len(donors),
             host_paused_slots=0,
             in_s_per_page=self.page_s,
             out_s_per_page=self.page_s,
@@ -288,10 +294,7 @@ class Machine:
             space.pages, space.computed = [], 0
             leaving = False
         else:
-            leaving = any(p.resident and not p.clean for p in space.pages)
-            for page in space.pages:
-                page.leaving = page.resident and not page.clean
-            assert self.slots() <= self.host, "no slot for a dirty page"
+            leaving = self.copy_out(task)
         if was_held:
             self.sched.remove(task)
         else:
@@ -299,6 +302,21 @@ class Machine:
         if leaving:
             dirty = sum(p.leaving for p in space.pages)
             self.copies.append((self.now_s + dirty * self.page_s, task))
+
+    def copy_out(self, task: SimTask) -> bool:
+        """Give each dirty page a slot, from running processes if need be; the rest is dropped."""
+        space = task.space
+        donors = self.donors()
+        for index, page in enumerate(space.pages):
+            if page.resident and not page.clean:
+                if self.slots() == self.host and donors:
+                    donors.pop().clean = False
+                if self.slots() == self.host:
+                    del space.pages[index:]
+                    space.computed = min(space.computed, index * self.page_tokens)
+                    break
+                page.leaving = True
+        return any(p.leaving for p in space.pages)
 
     def do_resume(self, task: SimTask) -> None:
         space = task.space
@@ -351,6 +369,10 @@ class Machine:
                 self.sched.enqueue(task, Queue.PAUSED)
         for when, task in [h for h in self.held_until if h[0] <= self.now_s]:
             self.held_until.remove((when, task))
+            if self.input_tokens:
+                self.sched.restart_turn(task, self.now_s)
+                task.length += self.input_tokens
+                task.entity.prompt_tokens += self.input_tokens
             copying = any(t is task for _, t in self.copies)
             queue = Queue.READY if task.space.active else Queue.MOVING if copying else Queue.PAUSED
             self.sched.enqueue(task, queue)

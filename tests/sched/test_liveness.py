@@ -19,11 +19,12 @@ def small_world(seed: int, policy: str) -> Machine:
     """A few tasks that each fit alone and hardly fit together."""
     rng = random.Random(seed)
     total = rng.randint(6, 24)
+    new_input = rng.choice([0, 0, rng.randint(1, 16)])
     tasks: list[SimTask] = []
     holds = {}
     while len(tasks) < rng.randint(2, 7):
         prompt, outputs = rng.randint(1, 40), rng.randint(1, 60)
-        if count_pages(prompt + outputs, 4) + 1 > total:
+        if count_pages(prompt + outputs + new_input, 4) + 1 > total:
             continue
         task = sim_task(
             len(tasks) + 1,
@@ -46,6 +47,7 @@ def small_world(seed: int, policy: str) -> Machine:
         page_s=rng.choice([1e-5, 1e-3, 0.1]),
         write_behind=rng.random() < 0.5,
         holds=holds,
+        input_tokens=new_input,
     )
 
 
