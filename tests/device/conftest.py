@@ -38,7 +38,7 @@ def cpu() -> Harness:
         vocab=config.vocab_tokens,
         page_tokens=16,
         make=lambda frames, slots, page: CpuDevice(
-            config, weights, frames=frames, host_slots=slots, page_tokens=page
+            config, weights, frames=frames, host_slots=slots, page_tokens=page, threads=1
         ),
         tolerance=2e-2,
     )

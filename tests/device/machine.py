@@ -182,6 +182,11 @@ class Machine:
     def poison(self, *frames: int) -> None:
         self.submit(Poison(_pfns(frames)))
 
+    def wipe(self, *frames: int) -> None:
+        """Poison frames and wait for it: it completes nothing, the forward behind it does."""
+        self.poison(*frames)
+        self.wait(self.submit(Forward(self.ticket(), ())))
+
     # ---- time ----
 
     def wait(self, ticket: Ticket) -> Completion:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import pytest
 
-from tokenix.drivers.ops import Forward, ForwardDone, Sampled
+from tokenix.drivers.ops import Forward, ForwardDone, RowFault, Sampled
 from tokenix.tests.device.machine import Harness, Machine, Proc, same, words
 
 NEW = 6
@@ -177,3 +177,15 @@ def test_context_may_be_filled_to_its_last_token(harness: Harness) -> None:
     machine.decode(proc, tokens=1)
     assert proc.done == limit
     machine.close()
+
+
+def test_a_row_beyond_its_table_fails_alone(machine: Machine) -> None:
+    machine.expects_breach = True
+    page = machine.page_tokens
+    first, second = prompts(machine, page + 1, page + 2)
+    procs = [machine.proc(first, range(3)), machine.proc(second, [8])]
+    results = machine.step(*procs)
+    assert isinstance(results[1], RowFault)
+    assert isinstance(results[0], Sampled)
+    machine.decode(procs[0], tokens=NEW - 1)
+    assert agree(machine, procs[0], alone(machine, first))

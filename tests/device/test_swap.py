@@ -13,7 +13,7 @@ def test_continuation_after_a_round_trip(machine: Machine) -> None:
     machine.decode(proc, tokens=2)
     done = machine.swap_out((0, 5, 1), (1, 9, 2), (2, 0, 3))
     assert isinstance(done, CopyDone)
-    machine.poison(0, 1, 2)
+    machine.wipe(0, 1, 2)
     done = machine.swap_in((5, 1, 12), (9, 2, 11), (0, 3, 10))
     assert isinstance(done, CopyDone)
     proc.move([12, 11, 10, 20, 21])
@@ -40,7 +40,7 @@ def test_swapped_pages_of_two_processes_do_not_mix(machine: Machine) -> None:
     procs = [machine.proc(p, range(4 * i, 4 * i + 4)) for i, p in enumerate(several)]
     machine.decode(*procs, tokens=2)
     machine.swap_out((0, 0, 1), (4, 1, 1), (1, 2, 1), (5, 3, 1))
-    machine.poison(0, 4, 1, 5)
+    machine.wipe(0, 4, 1, 5)
     machine.swap_in((1, 1, 0), (0, 1, 4), (3, 1, 1), (2, 1, 5))
     procs[0].move([4, 5, 2, 3])
     procs[1].move([0, 1, 6, 7])
@@ -101,7 +101,7 @@ def test_a_read_of_a_poisoned_frame_fails_its_row_alone(machine: Machine) -> Non
     several = prompts(machine, machine.page_tokens + 2, machine.page_tokens + 3, 3)
     procs = [machine.proc(p, range(4 * i, 4 * i + 4)) for i, p in enumerate(several)]
     machine.decode(*procs, tokens=2)
-    machine.poison(4)
+    machine.wipe(4)
     results = machine.step(*procs)
     assert isinstance(results[1], RowFault)
     assert results[1].reason
@@ -113,7 +113,7 @@ def test_a_read_of_a_poisoned_frame_fails_its_row_alone(machine: Machine) -> Non
 
 
 def test_a_poisoned_frame_is_good_again_once_written(machine: Machine) -> None:
-    machine.poison(*range(8))
+    machine.wipe(*range(8))
     (prompt,) = prompts(machine, machine.page_tokens + 2)
     proc = machine.proc(prompt, range(4))
     machine.decode(proc, tokens=NEW)
@@ -135,7 +135,7 @@ def test_copies_beside_forwards_do_not_matter(machine: Machine) -> None:
     hot = machine.proc(several[2], [8, 9, 10, 11])
     machine.decode(cold, colder, tokens=1)
     machine.swap_out((4, 4, 1), (5, 5, 1))
-    machine.poison(4, 5)
+    machine.wipe(4, 5)
     for generation in range(NEW):
         out = machine.copy_out((0, 0, generation), (1, 1, generation))
         back = machine.copy_in((4, 1, 20 + generation % 2), (5, 1, 22))
@@ -168,7 +168,7 @@ def test_every_bit_of_a_page_survives(machine: Machine) -> None:
     frame = 0
     for turn in range(8):
         machine.swap_out((frame, turn, turn))
-        machine.poison(frame)
+        machine.wipe(frame)
         frame = 3 * turn + 2
         machine.swap_in((turn, turn, frame))
     moved = machine.proc([*prompt, 1], [frame, 31], done=page)

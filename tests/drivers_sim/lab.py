@@ -23,8 +23,24 @@ COST = CostModel(
 
 
 class Lab(Machine):
-    def __init__(self, faults: FaultPlan | None = None, cost: CostModel = COST, seed: int = 0):
-        self.sim = SimDevice(32, 16, PAGE, VOCAB, cost=cost, faults=faults, seed=seed)
+    def __init__(
+        self,
+        faults: FaultPlan | None = None,
+        cost: CostModel = COST,
+        seed: int = 0,
+        host_slots: int = 16,
+        max_context_tokens: int = 1 << 20,
+    ) -> None:
+        self.sim = SimDevice(
+            32,
+            host_slots,
+            PAGE,
+            VOCAB,
+            cost=cost,
+            faults=faults,
+            max_context_tokens=max_context_tokens,
+            seed=seed,
+        )
         super().__init__(
             Harness("sim", VOCAB, PAGE, lambda frames, slots, page: self.sim, virtual=True)
         )

@@ -12,6 +12,7 @@ from tokenix.drivers.ops import (
     Sampled,
 )
 from tokenix.drivers.sim import Fault, FaultPlan
+from tokenix.drivers.sim.faults import Kind
 from tokenix.tests.drivers_sim.lab import Lab
 
 
@@ -58,8 +59,8 @@ def test_a_copy_fails_whole_if_no_page_is_named() -> None:
 @pytest.mark.parametrize(
     ("kind", "reason"), [("corrupt_slot", "slot 1 is corrupt"), ("lose_slot", "slot 1 is lost")]
 )
-def test_a_damaged_slot_is_found_when_it_is_read(kind: str, reason: str) -> None:
-    lab = lab_with(replace(Fault("fail_out", nth=0, pages=(1,)), kind=kind))
+def test_a_damaged_slot_is_found_when_it_is_read(kind: Kind, reason: str) -> None:
+    lab = lab_with(Fault(kind, nth=0, pages=(1,)))
     lab.story([0, 1, 2, 3])
     assert isinstance(lab.swap_out((0, 0, 1), (1, 1, 1)), CopyDone), "it is silent"
     failed = lab.swap_in((0, 1, 9), (1, 1, 10))
@@ -86,32 +87,27 @@ def test_every_single_damage_of_a_page_is_found() -> None:
 
 
 @pytest.mark.parametrize("kind", ["delay_out", "delay_in"])
-def test_a_delayed_copy_is_late_and_its_queue_with_it(kind: str) -> None:
-    plan = replace(Fault("delay_out", nth=1, delay_s=50.0), kind=kind)
-    lab = lab_with(plan)
+def test_a_delayed_copy_is_late_and_its_queue_with_it(kind: Kind) -> None:
+    lab = lab_with(Fault(kind, nth=1, delay_s=50.0))
     lab.story([0, 1, 2, 3])
     lab.swap_out((0, 0, 1))
     lab.swap_in((0, 1, 9))
     start_s = lab.now_s
-    if kind == "delay_out":
-        first, second = lab.copy_out((0, 1, 1)), lab.copy_out((1, 2, 1))
-        other = lab.copy_in((0, 1, 10))
-    else:
-        first, second = lab.copy_in((0, 1, 10)), lab.copy_in((0, 1, 11))
-        other = lab.copy_out((1, 2, 1))
-    for command in (first, second, other):
-        lab.submit(command)
-    lab.wait(other.ticket)
+    outs = [lab.copy_out((0, 1, 1)), lab.copy_out((1, 2, 1))]
+    ins = [lab.copy_in((0, 1, 10)), lab.copy_in((0, 1, 11))]
+    slow, fast = (outs, ins) if kind == "delay_out" else (ins, outs)
+    tickets = [lab.submit(command) for command in (*slow, fast[0])]
+    lab.wait(tickets[2])
     assert lab.now_s == start_s + 1, "the other direction is not held up"
-    lab.wait(first.ticket)
+    lab.wait(tickets[0])
     assert lab.now_s == start_s + 51
-    lab.wait(second.ticket)
+    lab.wait(tickets[1])
     assert lab.now_s == start_s + 52
 
 
 @pytest.mark.parametrize("kind", ["hang_out", "hang_in"])
-def test_a_hung_copy_never_completes_and_holds_its_frames(kind: str) -> None:
-    lab = lab_with(replace(Fault("hang_out", nth=1), kind=kind))
+def test_a_hung_copy_never_completes_and_holds_its_frames(kind: Kind) -> None:
+    lab = lab_with(Fault(kind, nth=1))
     proc = lab.story([0, 1, 2, 3])
     lab.swap_out((0, 0, 1))
     lab.swap_in((0, 1, 9))

@@ -315,8 +315,8 @@ def test_poison_waits_for_the_forward_before_it(lab: Lab) -> None:
     assert len(lab.sim.violations) == 1, "the first forward read sound frames"
 
 
-def test_context_has_an_end(lab: Lab) -> None:
-    lab.sim.tables = type(lab.sim.tables)(PAGE, lab.harness.vocab, max_context_tokens=8)
+def test_context_has_an_end() -> None:
+    lab = Lab(max_context_tokens=8)
     assert lab.step(lab.proc(range(8), [0, 1], SamplingParams()))[0] is not None
     assert lab.sim.violations == []
     (result,) = lab.step(lab.proc(range(9), [0, 1, 2]))

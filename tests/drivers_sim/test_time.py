@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tokenix.drivers.ops import CopyFrame, Forward
+from tokenix.drivers.ops import CopyFrame, CopyIn, CopyOut, Forward
 from tokenix.drivers.sim import CostModel, SimDevice
 from tokenix.mm.ids import Pfn
 from tokenix.tests.drivers_sim.lab import Lab
@@ -36,7 +36,11 @@ def test_queues_do_not_wait_for_each_other(lab: Lab) -> None:
 def test_ties_complete_in_order_of_tickets(lab: Lab) -> None:
     lab.story([0, 1, 2, 3], tokens=1)
     lab.swap_out((0, 0, 1))
-    commands = [Forward(lab.ticket(), ()), lab.copy_out((0, 1, 1)), lab.copy_in((0, 1, 9))]
+    commands: list[Forward | CopyOut | CopyIn] = [
+        Forward(lab.ticket(), ()),
+        lab.copy_out((0, 1, 1)),
+        lab.copy_in((0, 1, 9)),
+    ]
     for command in reversed(commands):
         lab.submit(command)
     assert [done.ticket for done in lab.pass_s(1.0)] == [command.ticket for command in commands]
