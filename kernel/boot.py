@@ -41,7 +41,8 @@ class BootOptions:
     host_pages: int | None = None
     """Slots in the host tier; None: four times the device; 0: no swap, pauses recompute."""
     page_tokens: int = 16
-    kv_dtype: str | None = None
+    kv_dtype: str = "f16"
+    """Storage of keys and values: f16, bf16 or f32."""
     threads: int | None = None
     params: Params = field(default_factory=Params)
     tunables: Mapping[str, float] = field(default_factory=dict)
@@ -58,14 +59,16 @@ class Machine:
 
 
 def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
-    """Load the model, start the device and the kernel. OSError says what is wrong and what to do."""
+    """Load the model, start device and kernel. OSError says what is wrong and what to do."""
     from tokenix.models.registry import load_image
 
     tunables = _check(options)
     image = load_image(options.model, progress)
     device = _open_device(options, image, progress)
     try:
-        kernel = make_kernel(device, options.policy, options.params, tunables, image.config.eos_tokens)
+        kernel = make_kernel(
+            device, options.policy, options.params, tunables, image.config.eos_tokens
+        )
         return Machine(image, kernel, Pump(kernel, device))
     except BaseException:
         device.close()
@@ -93,6 +96,10 @@ def _check(options: BootOptions) -> Tunables:
         ).as_os_error()
     if options.driver != "cpu":
         raise error(errno.ENODEV, f"no driver {options.driver!r}; there is cpu").as_os_error()
+    if options.kv_dtype not in ("f16", "bf16", "f32"):
+        raise error(
+            errno.EINVAL, f"kv_dtype must be f16, bf16 or f32, not {options.kv_dtype!r}"
+        ).as_os_error()
     for name in ("device_pages", "host_pages", "page_tokens", "threads"):
         value = getattr(options, name)
         low = 0 if name == "host_pages" else 1
@@ -104,11 +111,9 @@ def _check(options: BootOptions) -> Tunables:
         raise error(errno.EINVAL, f"tunables: {why or 'out of range'}").as_os_error() from None
 
 
-def _open_device(
-    options: BootOptions, image: "ProgramImage", progress: Progress | None
-) -> Device:
+def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress | None) -> Device:
     try:
-        from tokenix.drivers.cpu import CpuDevice
+        from tokenix.drivers.cpu.device import CpuDevice
     except ImportError as missing:
         raise error(
             errno.ENODEV, f"the cpu driver needs {missing.name}; run: pip install 'tokenix[cpu]'"
@@ -120,14 +125,15 @@ def _open_device(
         context = -(-config.max_context_tokens // options.page_tokens) + 1
         frames = max(2, min(context, DEFAULT_POOL_BYTES // page_bytes))
     host = DEFAULT_HOST_POOLS * frames if options.host_pages is None else options.host_pages
-    extra = {} if options.kv_dtype is None else {"kv_dtype": options.kv_dtype}
     return CpuDevice(
         config,
         image.weights,
         frames=frames,
         host_slots=host,
         page_tokens=options.page_tokens,
+        kv_dtype=options.kv_dtype,  # type: ignore[arg-type]
         threads=options.threads,
-        progress=None if progress is None else lambda stage, part: progress(stage, int(part * 100), 100),
-        **extra,
+        progress=None
+        if progress is None
+        else lambda stage, part: progress(stage, int(part * 100), 100),
     )

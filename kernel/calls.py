@@ -6,9 +6,10 @@ The same requests serve callers in this process and, encoded, those behind a soc
 import enum
 import errno
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from tokenix.drivers.ops import SamplingParams
+from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader
 
@@ -66,9 +67,17 @@ class TextStream(Protocol):
 
 # ---- requests ----
 
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Asks(Generic[Answer_co]):
+    """A request that is answered with an `Answer_co`, or with an error."""
+
+    __slots__ = ()
+
 
 @dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(Asks[Pid]):
     """Admit a process -> Pid. EINVAL, E2BIG, EAGAIN (retry_after_s), EDQUOT."""
 
     tokens: tuple[int, ...]
@@ -91,7 +100,7 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Read(Asks["ReadResult"]):
     """Take up to `max_tokens` of output -> ReadResult. ESRCH."""
 
     pid: Pid
@@ -101,16 +110,18 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Write(Asks[int]):
     """Append input for the next turn. ESRCH, EPIPE (stdin is closed), E2BIG."""
 
     pid: Pid
     tokens: tuple[int, ...] = ()
+    separator: tuple[int, ...] = ()
+    """Goes before the input, unless the sequence ends with a stop token already."""
     eof: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class Fork(Asks[tuple[Pid, ...]]):
     """Branch into `n` children that share every full page -> tuple of pids. ESRCH, EAGAIN."""
 
     pid: Pid
@@ -121,7 +132,7 @@ class Fork:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Asks["WaitResult"]):
     """Reap a finished process -> WaitResult. ECHILD. pid None: whichever finishes first."""
 
     pid: Pid | None = None
@@ -129,7 +140,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Asks[None]):
     """Send a signal. ESRCH, EINVAL. Legal in every state; idempotent."""
 
     pid: Pid
@@ -137,7 +148,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Nice:
+class Nice(Asks[int]):
     """Set the nice value (-20..19) -> the old one. ESRCH, EPERM (below 0 without root), EINVAL."""
 
     pid: Pid
@@ -145,7 +156,7 @@ class Nice:
 
 
 @dataclass(frozen=True, slots=True)
-class SetRlimit:
+class SetRlimit(Asks[None]):
     """Change limits of a living process; None leaves one as it is. ESRCH, EINVAL, E2BIG."""
 
     pid: Pid
@@ -155,39 +166,39 @@ class SetRlimit:
 
 
 @dataclass(frozen=True, slots=True)
-class ShmOpen:
-    """Pin the KV of a named prefix; answers when it is computed -> tokens pinned. EDQUOT, EEXIST."""
+class ShmOpen(Asks[int]):
+    """Pin the KV of a named prefix; answered when computed -> tokens pinned. EDQUOT, EEXIST."""
 
     name: str
     tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ShmUnlink:
+class ShmUnlink(Asks[None]):
     """Unpin a named prefix. ENOENT."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(Asks["ProcessStat"]):
     """-> ProcessStat. ESRCH."""
 
     pid: Pid
 
 
 @dataclass(frozen=True, slots=True)
-class Ps:
+class Ps(Asks[tuple["ProcessStat", ...]]):
     """-> tuple of ProcessStat, by pid, of every process the caller may see."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vmstat:
+class Vmstat(Asks[dict[str, float]]):
     """-> dict of counters and gauges of the whole kernel."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sysctl:
+class Sysctl(Asks[object]):
     """Read (value None) or set one control variable; name "" reads all. ENOENT, EPERM, EINVAL."""
 
     name: str = ""
@@ -195,7 +206,7 @@ class Sysctl:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Asks[tuple[TraceEvent, ...]]):
     """Trace events after sequence number `since` -> tuple of TraceEvent. ESRCH, EPERM."""
 
     pid: Pid | None = None
@@ -204,7 +215,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelCall:
+class CancelCall(Asks[bool]):
     """Take back a blocked Read or Wait; it is answered with EINTR."""
 
     call_id: int

@@ -56,7 +56,7 @@ def _deliver(process: Process, drawn: Sampled, now_s: float, context_tokens: int
 
 
 def close_turn(process: Process, reason: ExitReason) -> None:
-    """The turn's output is complete: release held text and put the end into the pipe. Idempotent."""
+    """The turn's output is complete: release held text, put the end into the pipe. Idempotent."""
     if process.in_turn:
         tail = process.text.flush() if process.text is not None else ""
         process.out.append(TurnEnd(reason, tail))

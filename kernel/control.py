@@ -1,14 +1,14 @@
 """sysctl: every control variable by a dotted name. Only root may set one.
 
-    policy                 progress | fcfs | retract ...      set
-    sched.<tunable>        sched.tunables.Tunables             set
-    kernel.<param>         kernel.params.Params                read only
-    rates.<estimate>       what was measured                   read only
+policy                 progress | fcfs | retract ...      set
+sched.<tunable>        sched.tunables.Tunables             set
+kernel.<param>         kernel.params.Params                read only
+rates.<estimate>       what was measured                   read only
 """
 
 import dataclasses
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenix.kernel.calls import Principal, Sysctl, error
 from tokenix.sched.policies import POLICIES
@@ -59,8 +59,8 @@ def _set(kernel: "Kernel", name: str, value: Value, old: Value) -> None:
     if group != "sched":
         raise error(errno.EPERM, f"{name} can only be read")
     try:
-        number = int(value) if isinstance(old, int) else float(value)
-        tunables = dataclasses.replace(kernel.scheduler.tunables, **{field: number})
+        change: dict[str, Any] = {field: int(value) if isinstance(old, int) else float(value)}
+        tunables = dataclasses.replace(kernel.scheduler.tunables, **change)
     except (ValueError, AssertionError) as why:
         hint = str(why) or "out of range, or in conflict with another variable"
         raise error(errno.EINVAL, f"{name} cannot be {value!r}: {hint}") from None

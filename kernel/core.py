@@ -46,6 +46,7 @@ from tokenix.kernel.stats import Counters
 from tokenix.kernel.trace import TraceRing
 from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pid, Ticket
+from tokenix.mm.space import AddressSpace
 from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse
 from tokenix.sched.queues import Queue
 from tokenix.sched.scheduler import Scheduler
@@ -167,9 +168,7 @@ class Kernel:
             process = self.processes.get(event.pid)
             if process is None:
                 continue
-            if isinstance(event, Lost):
-                self.move(process, State.SWAPPED)
-            elif process.state is State.SWAPPING_OUT:
+            if isinstance(event, Lost) or process.state is State.SWAPPING_OUT:
                 self.move(process, State.SWAPPED)
             elif process.state is State.SWAPPING_IN:
                 self.memory.settle_in(process)
@@ -197,9 +196,7 @@ class Kernel:
             else:
                 process.usage.decode_s += took_s
             recomputed = process.usage.recomputed_tokens
-            outcome = commit_row(
-                process, tokens, result, self.now_s, self.info.max_context_tokens
-            )
+            outcome = commit_row(process, tokens, result, self.now_s, self.info.max_context_tokens)
             self.counters.computed_tokens += tokens
             self.counters.recomputed_tokens += process.usage.recomputed_tokens - recomputed
             self.move(process, State.STOPPED if process.hold else State.READY)
@@ -281,9 +278,7 @@ class Kernel:
     def _refuse(self, process: Process, refuse: Refuse) -> None:
         self.counters.refused += 1
         wait = f"{refuse.retry_after_s:.1f}"
-        self.exit(
-            process, ExitReason.REFUSED, f"overloaded: {refuse.reason}; retry after {wait} s"
-        )
+        self.exit(process, ExitReason.REFUSED, f"overloaded: {refuse.reason}; retry after {wait} s")
 
     def _pause(self, process: Process, pause: Pause) -> None:
         assert process.state in (State.READY, State.STOPPED), "only resident processes are paused"
@@ -300,11 +295,11 @@ class Kernel:
         waits = self.memory.awaits(process.pid)
         self.move(process, State.SWAPPING_OUT if waits else State.SWAPPED)
 
-    def _donors(self) -> list[Process]:
+    def _donors(self) -> list[AddressSpace]:
         """Running spaces, the one whose reader is closest behind first."""
         ready = list(self.scheduler.ready.values())
         ready.sort(key=lambda task: (self.scheduler.lead_s(task, self.now_s), task.entity.pid))
-        return [task.space for task in ready]
+        return [self.processes[task.entity.pid].space for task in ready]
 
     def _bring_in(self, process: Process) -> None:
         state = process.state
@@ -364,7 +359,7 @@ class Kernel:
         self.in_flight = InFlight(ticket, tuple(work), self.now_s, prefill, decodes)
 
     def _poison(self) -> None:
-        """Junk-fill what was freed. Only before a forward: it orders the junk before any new use."""
+        """Junk-fill what was freed. Only before a forward, which orders it before any new use."""
         freed = self.memory.frames.take_freed_log()
         if self.params.poison:
             frames = self.memory.frames
@@ -379,7 +374,8 @@ class Kernel:
         if not ready and not self.memory.frames.stranded:
             return
         ready.sort(key=lambda task: (-self.scheduler.lead_s(task, self.now_s), task.entity.pid))
-        self.memory.write_behind([task.space for task in ready], self.now_s)
+        victims = [self.processes[task.entity.pid].space for task in ready]
+        self.memory.write_behind(victims, self.now_s)
 
     # ---- used by handlers ----
 

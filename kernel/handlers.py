@@ -15,8 +15,8 @@ from tokenix.kernel.calls import (
     CancelCall,
     ExitReason,
     Fork,
-    Kill,
     KernelError,
+    Kill,
     Nice,
     Principal,
     Ps,
@@ -57,6 +57,12 @@ def handle(kernel: "Kernel", call: Call) -> object:
     """Answer one call, or park it and return BLOCKED."""
     who = call.principal
     match call.request:
+        case Kill() as request:
+            kill(kernel, who, request)
+        case SetRlimit() as request:
+            setrlimit(kernel, who, request)
+        case ShmUnlink() as request:
+            kernel.segments.unlink(kernel, who.tenant, request.name)
         case Spawn() as request:
             return spawn(kernel, who, request)
         case Read() as request:
@@ -67,16 +73,10 @@ def handle(kernel: "Kernel", call: Call) -> object:
             return fork(kernel, who, request)
         case Wait() as request:
             return wait(kernel, call, request)
-        case Kill() as request:
-            return kill(kernel, who, request)
         case Nice() as request:
             return nice(kernel, who, request)
-        case SetRlimit() as request:
-            return setrlimit(kernel, who, request)
         case ShmOpen() as request:
             return shm_open(kernel, call, request)
-        case ShmUnlink() as request:
-            return kernel.segments.unlink(kernel, who.tenant, request.name)
         case Stat() as request:
             return snapshot.process_stat(kernel, find(kernel, who, request.pid))
         case Ps():
@@ -89,6 +89,7 @@ def handle(kernel: "Kernel", call: Call) -> object:
             return trace(kernel, who, request)
         case CancelCall() as request:
             return cancel_call(kernel, who, request)
+    return None
 
 
 # ---- look-up ----
@@ -137,7 +138,8 @@ def spawn(kernel: "Kernel", who: Principal, request: Spawn) -> Pid:
     _check_fits(kernel, prompt, max_tokens)
     if request.max_pages is not None and -(-prompt // kernel.info.page_tokens) > request.max_pages:
         raise error(
-            errno.E2BIG, f"a prompt of {prompt} tokens needs more than max_pages={request.max_pages}"
+            errno.E2BIG,
+            f"a prompt of {prompt} tokens needs more than max_pages={request.max_pages}",
         )
     process = _make(kernel, who.tenant, request, max_tokens)
     refusal = kernel.scheduler.check_arrival(process, kernel.memory.view(), kernel.now_s)
@@ -200,7 +202,9 @@ def _check_spawn(kernel: "Kernel", who: Principal, request: Spawn) -> None:
         raise error(errno.EINVAL, f"deadline_s must be positive and finite, not {deadline_s}")
     rate = request.reader.tokens_per_s
     if not 0 < rate < math.inf:
-        raise error(errno.EINVAL, f"a reader's tokens_per_s must be positive and finite, not {rate}")
+        raise error(
+            errno.EINVAL, f"a reader's tokens_per_s must be positive and finite, not {rate}"
+        )
     _check_nice(who, request.nice)
     check_sampling(request.sampling, vocab)
 
@@ -390,14 +394,17 @@ def write(kernel: "Kernel", who: Principal, request: Write) -> int:
             errno.EPIPE, f"stdin of process {process.pid} is closed; spawn it with keep_open=True"
         )
     vocab = kernel.info.vocab_tokens
-    if not all(0 <= token < vocab for token in request.tokens):
+    tokens = request.tokens
+    if tokens and not process.stdin and process.tokens[-1] not in process.stop_tokens:
+        tokens = request.separator + tokens
+    if not all(0 <= token < vocab for token in tokens):
         raise error(errno.EINVAL, f"an input token is outside the vocabulary 0..{vocab - 1}")
-    waiting = len(process.stdin) + len(request.tokens)
+    waiting = len(process.stdin) + len(tokens)
     if waiting > kernel.params.stdin_tokens:
         raise error(errno.E2BIG, f"stdin holds at most {kernel.params.stdin_tokens} tokens")
     in_turn = process.limit_tokens if process.in_turn else process.length
-    _check_fits(kernel, in_turn + waiting, process.max_tokens if request.tokens else 1)
-    process.stdin.extend(request.tokens)
+    _check_fits(kernel, in_turn + waiting, process.max_tokens if tokens else 1)
+    process.stdin.extend(tokens)
     process.stdin_open = not request.eof
     next_turn(kernel, process)
     return len(process.stdin)

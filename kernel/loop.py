@@ -13,12 +13,15 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from tokenix.drivers.device import Device
 from tokenix.drivers.ops import Completion
-from tokenix.kernel.calls import KernelError, Principal, Request, error
+from tokenix.kernel.calls import Asks, KernelError, Principal, Request, error
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.event import Call, Event, Reply
+
+Answer = TypeVar("Answer")
 
 
 class Pump:
@@ -36,15 +39,16 @@ class Pump:
         self._woken = False
         self._closing = False
         self._failure: BaseException | None = None
-        self._futures: dict[int, Future[object]] = {}
+        self._futures: dict[int, Future[Any]] = {}
         self._call_ids = 0
         device.set_wake(self._wake)
         self._thread = threading.Thread(target=self._run, name="tokenix-kernel", daemon=True)
         self._thread.start()
 
-    def submit(self, request: Request, principal: Principal) -> tuple[int, "Future[object]"]:
+    def submit(self, request: Asks[Answer], principal: Principal) -> tuple[int, "Future[Answer]"]:
         """Send a call. The future gets its result, or a KernelError."""
-        future: Future[object] = Future()
+        assert isinstance(request, Request), "only system calls are sent"
+        future: Future[Answer] = Future()
         with self._lock:
             self._call_ids += 1
             call_id = self._call_ids

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from tokenix.drivers.ops import SamplingParams, SampleSpec
+from tokenix.drivers.ops import SampleSpec, SamplingParams
 from tokenix.kernel.calls import ExitReason, Output, Rusage, TextStream, TurnEnd
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid

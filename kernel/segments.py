@@ -1,6 +1,6 @@
 """Named segments: prefixes whose KV is pinned, so that every prompt that begins so starts warm.
 
-    shm_open(name, tokens) -> a process without output computes the KV -> its full pages are pinned
+shm_open(name, tokens) -> a process without output computes the KV -> its full pages are pinned
 """
 
 import errno

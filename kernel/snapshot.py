@@ -1,4 +1,4 @@
-"""Snapshots for people and programs: what `stat`, `ps` and `vmstat` show. Looks, changes nothing."""
+"""Snapshots for people and programs: what `stat`, `ps`, `vmstat` show. Changes nothing."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The states of a process, as data. `kernel.core.Kernel.move` is the only function that changes one.
+"""The states of a process, as data. Only `kernel.core.Kernel.move` changes one.
 
     NEW --> READY <--> RUNNING                     READY <--> STOPPED
               |                                      (signal, full pipe, waits for input)

@@ -27,9 +27,7 @@ class TraceRing:
         self._seq = 0
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def add(
-        self, time_s: float, pid: Pid | None, kind: str, **detail: str | int | float
-    ) -> None:
+    def add(self, time_s: float, pid: Pid | None, kind: str, **detail: str | int | float) -> None:
         self._seq += 1
         event = TraceEvent(self._seq, time_s, pid, kind, tuple(detail.items()))
         self._events.append(event)

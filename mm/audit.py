@@ -1,4 +1,4 @@
-"""Recount everything from the ground up and compare with the books. Tests run it after each step."""
+"""Recount everything from the ground up and compare with the books; tests do after each step."""
 
 from collections import Counter
 from collections.abc import Sequence

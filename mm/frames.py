@@ -109,7 +109,7 @@ class FrameTable:
             self._settle(pfn)
 
     def note(self, page: Page) -> None:
-        """Recompute the state of the page's frame after a change of mapped, active, slot or loading."""
+        """Recompute the frame's state after a change of mapped, active, slot or loading."""
         self.epoch += 1
         if page.pfn is not None:
             self._settle(page.pfn)

@@ -3,7 +3,7 @@
 A full page is named by a chain hash: its name covers the model, the tenant's namespace and every
 token from the start of the sequence, so equal names mean equal KV.
 
-    root = H(namespace)       key(page 0) = H(root, tokens 0..15)       key(page 1) = H(key(page 0), ...)
+    root = H(namespace)    key(page 0) = H(root, tokens 0..15)    key(page 1) = H(key(page 0), ..)
 
 Pages stay findable after the last process that mapped them has exited, until their frame is
 reclaimed (`mm/reclaim.py`). Never across namespaces: a hit is visible in time, and would tell one

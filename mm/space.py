@@ -110,7 +110,9 @@ class AddressSpace:
 
     def advance(self, tokens: Sequence[int], computed: int) -> None:
         """KV of `tokens[:computed]` is now written: name the pages that have become full."""
-        assert self.computed <= computed <= self.mapped * self.page_tokens, "computed grows in bounds"
+        assert self.computed <= computed <= self.mapped * self.page_tokens, (
+            "computed grows in bounds"
+        )
         first, full = self.computed // self.page_tokens, computed // self.page_tokens
         self.computed = computed
         if full > first:

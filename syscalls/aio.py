@@ -1,0 +1,195 @@
+"""System calls in this process, async: the names of `inproc.py`, awaited. Works under asyncio and
+trio (anyio).
+
+    async with await tokenix.aio.boot("smollm2") as k:
+        pid = await k.spawn("Tell me a story.")
+        async for text in k.stream(pid):
+            print(text, end="")
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+
+from tokenix.kernel import calls
+from tokenix.kernel.boot import Machine, Progress
+from tokenix.kernel.calls import Asks, KernelError, Principal, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.params import Params
+from tokenix.kernel.trace import TraceEvent
+from tokenix.mm.ids import Pid
+from tokenix.syscalls import inproc, requests
+from tokenix.syscalls.inproc import Answer
+from tokenix.syscalls.requests import Prompt, SpawnOptions
+
+
+async def boot(
+    model: str = "smollm2",
+    *,
+    device_pages: int | None = None,
+    host_pages: int | None = None,
+    policy: str = "progress",
+    driver: str = "cpu",
+    page_tokens: int = 16,
+    kv_dtype: str = "f16",
+    threads: int | None = None,
+    params: Params | None = None,
+    tunables: Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+) -> "Syscalls":
+    """As `inproc.boot`, without blocking the event loop."""
+    blocking = await anyio.to_thread.run_sync(
+        partial(
+            inproc.boot, model, device_pages=device_pages, host_pages=host_pages, policy=policy,
+            driver=driver, page_tokens=page_tokens, kv_dtype=kv_dtype, threads=threads,
+            params=params, tunables=tunables, progress=progress,
+        )
+    )  # fmt: skip
+    return Syscalls(blocking.machine)
+
+
+class Syscalls:
+    """The system calls of a running machine; see `inproc.Syscalls` for what each does."""
+
+    def __init__(self, machine: Machine, principal: Principal = inproc.ROOT) -> None:
+        self._machine = machine
+        self._principal = principal
+        self._unclaimed: dict[Pid, deque[ReadResult]] = {}
+        """Output whose read was cancelled while its answer was on the way; the next read's."""
+
+    @property
+    def machine(self) -> Machine:
+        return self._machine
+
+    def as_tenant(self, tenant: str) -> "Syscalls":
+        return Syscalls(self._machine, Principal(tenant))
+
+    async def spawn(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> Pid:
+        return await self._call(requests.make_spawn(self._machine.image, prompt, options))
+
+    async def read(self, pid: Pid, max_tokens: int = 1 << 30, block: bool = True) -> ReadResult:
+        """A read that is cancelled takes nothing: what it would have got, the next one gets."""
+        unclaimed = self._unclaimed.get(pid)
+        if unclaimed:
+            result = unclaimed.popleft()
+            if not unclaimed:
+                del self._unclaimed[pid]
+            return result
+        return await self._call(calls.Read(pid, max_tokens, block))
+
+    async def stream(self, pid: Pid) -> AsyncIterator[str]:
+        while True:
+            result = await self.read(pid)
+            text = requests.text_of(result)
+            if text:
+                yield text
+            if result.turn_ended is not None or result.eof:
+                requests.raise_if_failed(pid, result)
+                return
+
+    async def write(
+        self, pid: Pid, data: str | Sequence[int] = "", eof: bool = False, raw: bool = False
+    ) -> int:
+        return await self._call(requests.make_write(self._machine.image, pid, data, eof, raw))
+
+    async def fork(self, pid: Pid, n: int = 1, seeds: Sequence[int] = ()) -> tuple[Pid, ...]:
+        return await self._call(calls.Fork(pid, n, tuple(seeds)))
+
+    async def wait(self, pid: Pid | None = None) -> WaitResult:
+        return await self._call(calls.Wait(pid))
+
+    async def kill(self, pid: Pid, signal: calls.Signal = calls.Signal.TERM) -> None:
+        await self._call(calls.Kill(pid, requests.check_signal(signal)))
+
+    async def nice(self, pid: Pid, nice: int) -> int:
+        return await self._call(calls.Nice(pid, nice))
+
+    async def setrlimit(
+        self,
+        pid: Pid,
+        max_tokens: int | None = None,
+        max_pages: int | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        await self._call(calls.SetRlimit(pid, max_tokens, max_pages, deadline_s))
+
+    async def stat(self, pid: Pid) -> ProcessStat:
+        return await self._call(calls.Stat(pid))
+
+    async def ps(self) -> tuple[ProcessStat, ...]:
+        return await self._call(calls.Ps())
+
+    async def vmstat(self) -> dict[str, float]:
+        return await self._call(calls.Vmstat())
+
+    async def sysctl(self, name: str = "", value: float | str | bool | None = None) -> Any:
+        return await self._call(calls.Sysctl(name, value))
+
+    async def shm_open(self, name: str, text: Prompt, raw: bool = True) -> int:
+        return await self._call(
+            calls.ShmOpen(name, requests.encode(self._machine.image, text, raw))
+        )
+
+    async def shm_unlink(self, name: str) -> None:
+        await self._call(calls.ShmUnlink(name))
+
+    async def trace(
+        self, pid: Pid | None = None, since: int = 0, limit: int = 1000
+    ) -> tuple[TraceEvent, ...]:
+        return await self._call(calls.Trace(pid, since, limit))
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._machine.pump.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _call(self, request: Asks[Answer]) -> Answer:
+        call_id, future = self._machine.pump.submit(request, self._principal)
+        done = anyio.Event()
+        token = anyio.lowlevel.current_token()
+
+        def wake(_: "Future[Answer]") -> None:
+            try:
+                anyio.from_thread.run_sync(done.set, token=token)
+            except RuntimeError:
+                return  # The event loop is gone, and with it whoever waited.
+
+        future.add_done_callback(wake)
+        try:
+            await done.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._take_back(request, call_id, future)
+            raise
+        try:
+            return future.result()
+        except KernelError as problem:
+            raise problem.as_os_error() from None
+
+    async def _take_back(
+        self, request: Asks[Answer], call_id: int, future: "Future[Answer]"
+    ) -> None:
+        """Cancel a blocked call. Output that was answered meanwhile is kept for the next read."""
+        _, cancelled = self._machine.pump.submit(calls.CancelCall(call_id), self._principal)
+        answered = await anyio.to_thread.run_sync(lambda: not cancelled.result())
+        if answered and isinstance(request, calls.Read) and future.exception() is None:
+            result = future.result()
+            assert isinstance(result, ReadResult)
+            self._unclaimed.setdefault(request.pid, deque()).append(result)

@@ -1,0 +1,196 @@
+"""System calls in this process, blocking. `boot` starts a machine; the object it gives is the
+syscall API, with the same names that the async twin (`aio.py`) has.
+
+Errors are OSErrors of the class Python uses for their errno: ProcessLookupError for ESRCH,
+BlockingIOError (with `retry_after_s`) for EAGAIN, ChildProcessError for ECHILD, and so on.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, TimeoutError
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from tokenix.kernel import calls
+from tokenix.kernel.boot import BootOptions, Machine, Progress
+from tokenix.kernel.boot import boot as boot_machine
+from tokenix.kernel.calls import Asks, KernelError, Principal, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.params import Params
+from tokenix.kernel.trace import TraceEvent
+from tokenix.mm.ids import Pid
+from tokenix.syscalls import requests
+from tokenix.syscalls.requests import Prompt, SpawnOptions
+
+Answer = TypeVar("Answer")
+
+ROOT = Principal(root=True)
+
+
+def boot(
+    model: str = "smollm2",
+    *,
+    device_pages: int | None = None,
+    host_pages: int | None = None,
+    policy: str = "progress",
+    driver: str = "cpu",
+    page_tokens: int = 16,
+    kv_dtype: str = "f16",
+    threads: int | None = None,
+    params: Params | None = None,
+    tunables: Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+) -> "Syscalls":
+    """Load `model` (a name, a .gguf file or a Hugging Face directory) and serve it.
+
+    device_pages: KV pages on the device; host_pages: pages of the swap tier (0: none); a page holds
+    `page_tokens` tokens. policy: progress, fcfs or retract. tunables: overrides of scheduler
+    constants, as `sysctl` shows them. Use it as a context manager, or call `close`.
+    OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be run), ENODEV (no driver).
+    """
+    options = BootOptions(
+        model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, threads,
+        params or Params(), tunables or {},
+    )  # fmt: skip
+    return Syscalls(boot_machine(options, progress))
+
+
+class Syscalls:
+    """The system calls of a running machine. Thread-safe."""
+
+    def __init__(self, machine: Machine, principal: Principal = ROOT) -> None:
+        self._machine = machine
+        self._principal = principal
+
+    @property
+    def machine(self) -> Machine:
+        """The image, the kernel and its pump; to look at, not to change."""
+        return self._machine
+
+    def as_tenant(self, tenant: str) -> "Syscalls":
+        """The same machine as `tenant` sees it: only its own processes, no root calls."""
+        return Syscalls(self._machine, Principal(tenant))
+
+    def spawn(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> Pid:
+        """Start generating from `prompt`; its pid. EINVAL, E2BIG, EAGAIN (`retry_after_s`)."""
+        return self._call(requests.make_spawn(self._machine.image, prompt, options))
+
+    def read(
+        self,
+        pid: Pid,
+        max_tokens: int = 1 << 30,
+        block: bool = True,
+        timeout_s: float | None = None,
+    ) -> ReadResult:
+        """Take output; by default waits until there is some. ESRCH, EPIPE, TimeoutError."""
+        return self._call(calls.Read(pid, max_tokens, block), timeout_s)
+
+    def stream(self, pid: Pid) -> Iterator[str]:
+        """The text of the present turn, piece by piece as it is generated.
+
+        OSError EIO if the process fails, EAGAIN if it was refused after all.
+        """
+        while True:
+            result = self.read(pid)
+            text = requests.text_of(result)
+            if text:
+                yield text
+            if result.turn_ended is not None or result.eof:
+                requests.raise_if_failed(pid, result)
+                return
+
+    def write(
+        self, pid: Pid, data: str | Sequence[int] = "", eof: bool = False, raw: bool = False
+    ) -> int:
+        """Give a process that is kept open its next input; `eof` closes it. ESRCH, EPIPE, E2BIG."""
+        return self._call(requests.make_write(self._machine.image, pid, data, eof, raw))
+
+    def fork(self, pid: Pid, n: int = 1, seeds: Sequence[int] = ()) -> tuple[Pid, ...]:
+        """Branch a generation into `n` children which share its KV. ESRCH, EAGAIN."""
+        return self._call(calls.Fork(pid, n, tuple(seeds)))
+
+    def wait(self, pid: Pid | None = None, timeout_s: float | None = None) -> WaitResult:
+        """Wait for a process to end (None: for any) and forget it. ECHILD, TimeoutError.
+
+        Its unread output is gone then: read first.
+        """
+        return self._call(calls.Wait(pid), timeout_s)
+
+    def kill(self, pid: Pid, signal: calls.Signal = calls.Signal.TERM) -> None:
+        """Send SIGSTOP, SIGCONT, SIGTERM or SIGKILL. ESRCH, EINVAL."""
+        self._call(calls.Kill(pid, requests.check_signal(signal)))
+
+    def nice(self, pid: Pid, nice: int) -> int:
+        """Set the nice value, -20 (favoured) to 19; the old one. ESRCH, EPERM, EINVAL."""
+        return self._call(calls.Nice(pid, nice))
+
+    def setrlimit(
+        self,
+        pid: Pid,
+        max_tokens: int | None = None,
+        max_pages: int | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        """Change limits of a living process; None leaves one as it is. ESRCH, EINVAL, E2BIG."""
+        self._call(calls.SetRlimit(pid, max_tokens, max_pages, deadline_s))
+
+    def stat(self, pid: Pid) -> ProcessStat:
+        """A snapshot of one process. ESRCH."""
+        return self._call(calls.Stat(pid))
+
+    def ps(self) -> tuple[ProcessStat, ...]:
+        """Snapshots of all processes that the caller may see, by pid."""
+        return self._call(calls.Ps())
+
+    def vmstat(self) -> dict[str, float]:
+        """Counters and gauges of the kernel."""
+        return self._call(calls.Vmstat())
+
+    def sysctl(self, name: str = "", value: float | str | bool | None = None) -> Any:
+        """Read all control variables, or one, or set one. ENOENT, EPERM, EINVAL."""
+        return self._call(calls.Sysctl(name, value))
+
+    def shm_open(self, name: str, text: Prompt, raw: bool = True) -> int:
+        """Keep the KV of a prefix under `name`; the tokens kept. EDQUOT, EEXIST, EINVAL."""
+        tokens = requests.encode(self._machine.image, text, raw)
+        return self._call(calls.ShmOpen(name, tokens))
+
+    def shm_unlink(self, name: str) -> None:
+        """Let go of a named prefix. ENOENT."""
+        self._call(calls.ShmUnlink(name))
+
+    def trace(
+        self, pid: Pid | None = None, since: int = 0, limit: int = 1000
+    ) -> tuple[TraceEvent, ...]:
+        """What happened to a process, or to all, after event number `since`. ESRCH, EPERM."""
+        return self._call(calls.Trace(pid, since, limit))
+
+    def close(self) -> None:
+        """Stop the machine; what still runs is gone. Idempotent."""
+        self._machine.pump.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(self, request: Asks[Answer], timeout_s: float | None = None) -> Answer:
+        call_id, future = self._machine.pump.submit(request, self._principal)
+        try:
+            return future.result(timeout_s)
+        except KernelError as problem:
+            raise problem.as_os_error() from None
+        except (TimeoutError, KeyboardInterrupt):
+            done = self._take_back(call_id, future)
+            if done is not None:
+                return done.result()
+            raise
+
+    def _take_back(self, call_id: int, future: "Future[Answer]") -> "Future[Answer] | None":
+        """Cancel a blocked call. If it was answered meanwhile, nothing may be lost: its future."""
+        _, cancelled = self._machine.pump.submit(calls.CancelCall(call_id), self._principal)
+        return None if cancelled.result() else future

@@ -1,0 +1,252 @@
+"""From what Python callers write to the kernel's requests: text to tokens, words to enums, checks.
+
+Used by the blocking (`inproc.py`) and the async (`aio.py`) interface alike.
+"""
+
+import errno
+import math
+import operator
+import random
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from tokenix.drivers.ops import SamplingParams
+from tokenix.kernel.calls import ExitReason, ReadResult, Signal, Spawn, Write, error
+from tokenix.mm.ids import Pid
+from tokenix.models.text import TextStream
+from tokenix.sched.entity import Qos, Reader, ReaderKind
+
+if TYPE_CHECKING:
+    from tokenix.models.image import ProgramImage
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
+"""Text, tokens, or chat messages ({"role": ..., "content": ...})."""
+
+
+class SpawnOptions(TypedDict, total=False):
+    """Keyword arguments of `spawn`. Everything is optional."""
+
+    max_tokens: int
+    """Bound of the output; default 512 or what the context and the pool have room for."""
+    min_tokens: int
+    temperature: float
+    """0 (default): greedy."""
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    seed: int
+    """Same seed, same output, whatever runs beside it. Default: a random one."""
+    logprobs: int
+    """Also report the log probability of each token, and those of the n most likely ones."""
+    logit_bias: Mapping[int, float]
+    stop: str | Sequence[str]
+    """End before any of these strings."""
+    stop_tokens: Sequence[int]
+    ignore_eos: bool
+    qos: str
+    """interactive, stream (default), batch or idle."""
+    reader: str
+    """How the output is read: paced (default), measured, batch or hidden."""
+    tokens_per_s: float
+    """Pace of the reader; default 10."""
+    nice: int
+    deadline_s: float
+    max_pages: int
+    keep_open: bool
+    """Wait for `write` after each turn instead of exiting."""
+    raw: bool
+    """Text is continued as it is; by default it is put to the model as a user's chat message."""
+    name: str
+
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARACTERS = 1024
+
+_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty", "logprobs",
+)  # fmt: skip
+_LIMITS = ("max_tokens", "min_tokens", "deadline_s", "max_pages", "nice")
+_INTEGERS = {"top_k", "logprobs", "max_tokens", "min_tokens", "max_pages", "nice", "seed"}
+
+
+def make_spawn(image: "ProgramImage", prompt: Prompt, options: SpawnOptions) -> Spawn:
+    """The request for `spawn(prompt, **options)`. OSError EINVAL for what makes no sense."""
+    given: dict[str, Any] = dict(options)
+    for name in given:
+        if name not in SpawnOptions.__annotations__:
+            raise invalid(f"spawn has no option {name!r}")
+    sampling, limits = _numbers(given, _SAMPLING), _numbers(given, _LIMITS)
+    bias = given.get("logit_bias") or {}
+    seed = _numbers(given, ("seed",)).get("seed", _any_seed(sampling.get("temperature", 0.0)))
+    stops = given.get("stop", ())
+    stops = check_stops((stops,) if isinstance(stops, str) else stops)
+    raw = bool(given.get("raw", False))
+    return Spawn(
+        tokens=encode(image, prompt, raw),
+        sampling=SamplingParams(
+            **sampling,
+            seed=int(seed),
+            logit_bias=tuple((int(token), float(value)) for token, value in bias.items()),
+        ),
+        stop_tokens=tuple(given.get("stop_tokens", ())),
+        ignore_eos=bool(given.get("ignore_eos", False)),
+        qos=_qos(given.get("qos", "stream")),
+        reader=_reader(given.get("reader"), given.get("tokens_per_s", 10.0), given.get("qos")),
+        keep_open=bool(given.get("keep_open", False)),
+        name=str(given.get("name") or _title(prompt)),
+        text=TextStream(image.tokenizer, stops),
+        **limits,
+    )
+
+
+def encode(image: "ProgramImage", prompt: Prompt, raw: bool = False) -> tuple[int, ...]:
+    """The tokens of a prompt: text (as a chat message unless `raw`), messages, or tokens."""
+    if not isinstance(prompt, str):
+        if not all(isinstance(item, Mapping) for item in prompt):
+            return _token_ids(prompt)
+        items = cast("Sequence[Mapping[str, str]]", prompt)
+        if image.chat is None:
+            raise invalid(f"model {image.name} has no chat template; give text or tokens")
+        if not items:
+            raise invalid("the prompt is empty; give text, messages or tokens")
+        return tuple(image.tokenizer.encode(_render(image, items)))
+    if not prompt:
+        raise invalid("the prompt is empty; give text, messages or tokens")
+    if raw or image.chat is None:
+        return tuple(image.tokenizer.encode(prompt, add_special=True, parse_special=False))
+    return tuple(image.tokenizer.encode(_render(image, [{"role": "user", "content": prompt}])))
+
+
+def make_write(
+    image: "ProgramImage", pid: Pid, data: str | Sequence[int], eof: bool, raw: bool
+) -> Write:
+    """The request for `write`: input for a further turn of a process that is kept open.
+
+    Text becomes a user's chat message, unless `raw` or the model has no chat template.
+    """
+    if not isinstance(data, str):
+        return Write(pid, _token_ids(list(data)), eof=eof)
+    if raw or image.chat is None or not data:
+        return Write(pid, tuple(image.tokenizer.encode(data, parse_special=False)), eof=eof)
+    # What the template writes behind an answer: end of turn, the new message, the next answer's
+    # beginning. The end of turn is usually generated already.
+    answer = "\x01"
+    dialogue = [("user", "?"), ("assistant", answer), ("user", data)]
+    text = _render(image, [{"role": role, "content": content} for role, content in dialogue])
+    rest = text.partition(answer)[2]
+    end = next((t for t in _stop_texts(image) if rest.startswith(t)), "")
+    encode_text = image.tokenizer.encode
+    return Write(
+        pid,
+        tuple(encode_text(rest.removeprefix(end))),
+        separator=tuple(encode_text(end)) if end else (),
+        eof=eof,
+    )
+
+
+def _render(image: "ProgramImage", messages: Sequence[Mapping[str, Any]]) -> str:
+    assert image.chat is not None
+    try:
+        return image.chat.render(messages)
+    except ValueError as why:
+        raise invalid(str(why)) from None
+
+
+def _stop_texts(image: "ProgramImage") -> list[str]:
+    return [image.tokenizer.token_name(token) for token in image.config.eos_tokens]
+
+
+def check_stops(stops: Sequence[str]) -> tuple[str, ...]:
+    """EINVAL for too many, too long or empty stop strings."""
+    if len(stops) > MAX_STOP_STRINGS:
+        raise invalid(f"at most {MAX_STOP_STRINGS} stop strings, not {len(stops)}")
+    for stop in stops:
+        if not isinstance(stop, str) or not 0 < len(stop) <= MAX_STOP_CHARACTERS:
+            raise invalid(f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters")
+    return tuple(stops)
+
+
+def text_of(result: ReadResult) -> str:
+    """The text that a read has brought."""
+    pieces = [output.text for output in result.outputs]
+    if result.turn_ended is not None:
+        pieces.append(result.turn_ended.tail)
+    return "".join(pieces)
+
+
+def raise_if_failed(pid: Pid, result: ReadResult) -> None:
+    """OSError EIO or EAGAIN if the process did not end well."""
+    if result.reason is ExitReason.ERROR:
+        raise error(errno.EIO, f"process {pid} failed: {result.error}").as_os_error()
+    if result.reason is ExitReason.REFUSED:
+        raise error(errno.EAGAIN, f"process {pid} was {result.error}").as_os_error()
+
+
+def check_signal(signal: int) -> Signal:
+    """EINVAL for a number that is no signal here."""
+    try:
+        return Signal(signal)
+    except ValueError:
+        names = ", ".join(f"SIG{s.name}={s.value}" for s in Signal)
+        raise invalid(f"no signal {signal!r}; there are {names}") from None
+
+
+def invalid(message: str) -> OSError:
+    return error(errno.EINVAL, message).as_os_error()
+
+
+def _numbers(given: Mapping[str, object], names: Sequence[str]) -> dict[str, Any]:
+    return {name: _number(name, given[name]) for name in names if name in given}
+
+
+def _number(name: str, value: object) -> float | int:
+    if name in _INTEGERS:
+        try:
+            return operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise invalid(f"{name} must be a whole number, not {value!r}") from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise invalid(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+def _token_ids(items: Sequence[object]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(item) for item in items)  # type: ignore[arg-type]
+    except TypeError:
+        raise invalid("a prompt is text, a list of token ids, or a list of messages") from None
+
+
+def _any_seed(temperature: float) -> int:
+    return random.getrandbits(63) if temperature > 0 else 0
+
+
+def _qos(name: str) -> Qos:
+    try:
+        return Qos[name.upper()]
+    except KeyError:
+        names = ", ".join(qos.name.lower() for qos in Qos)
+        raise invalid(f"no qos {name!r}; there are {names}") from None
+
+
+def _reader(kind: str | None, rate: float, qos: str | None) -> Reader:
+    if kind is None:
+        kind = "batch" if qos in ("batch", "idle") else "paced"
+    try:
+        return Reader(ReaderKind(kind), float(_number("tokens_per_s", rate)))
+    except ValueError:
+        kinds = ", ".join(reader.value for reader in ReaderKind)
+        raise invalid(f"no reader {kind!r}; there are {kinds}") from None
+
+
+def _title(prompt: Prompt) -> str:
+    """The first words of the prompt, for `ps`."""
+    if isinstance(prompt, str):
+        return " ".join(prompt.split()[:6])[:48]
+    items = list(prompt)
+    last = items[-1] if items else ""
+    return _title(str(last.get("content", ""))) if isinstance(last, Mapping) else "[tokens]"
