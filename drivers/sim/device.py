@@ -41,6 +41,9 @@ class SimDevice:
     """Keeps `drivers.device.Device`. Times are virtual seconds, whatever the caller's clock says.
 
     `seed` chooses the moments at which swap-out reads pages; tokens do not depend on it.
+    `strict_poison`: a Poison counts as unfinished until the kernel is told of the completion of a
+    later command on the compute queue, which is all that a kernel can know of a real device. If
+    not, a poison of frames that nothing touches is done at once.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class SimDevice:
         faults: FaultPlan | None = None,
         max_context_tokens: int = 1 << 20,
         seed: int = 0,
+        strict_poison: bool = False,
     ) -> None:
         assert frames > 0 and host_slots >= 0 and page_tokens > 0 and vocab > 1
         self.model = SimModel(vocab, eos_token)
@@ -71,6 +75,11 @@ class SimDevice:
         self._ready: list[tuple[float, int, int, Completion]] = []
         self._ends: list[tuple[float, int]] = []
         """(end, ticket) of commands whose completion was not polled yet, a heap."""
+        self._strict_poison = strict_poison
+        self._poisons: list[int] = []
+        """Keys of strict poisons behind which nothing was submitted yet."""
+        self._poisons_before: dict[int, list[int]] = {}
+        """Ticket on the compute queue -> the strict poisons that are done when it is."""
         self._serial = 0
         self._closed = False
 
@@ -120,6 +129,8 @@ class SimDevice:
         ready.sort(key=lambda entry: entry[:3])
         for _, ticket, _, _ in ready:
             self.fences.retire(ticket)
+            for key in self._poisons_before.pop(ticket, ()):
+                self.fences.retire(key)
         while self._ends and self._ends[0][0] <= now_s:
             heappop(self._ends)
         return [completion for _, _, _, completion in ready]
@@ -156,6 +167,8 @@ class SimDevice:
     def _enqueue(self, key: int, flight: Flight, seconds: float) -> tuple[float, float]:
         """Book a command behind its queue. Returns its start and end."""
         self.fences.admit(key, flight)
+        if flight.queue is Queue.COMPUTE and key >= 0 and self._poisons:
+            self._poisons_before[key], self._poisons = self._poisons, []
         start_s = max(self._now_s, self._free_s[flight.queue])
         self._free_s[flight.queue] = start_s + seconds
         return start_s, start_s + seconds
@@ -199,7 +212,7 @@ class SimDevice:
         )
 
     def _submit_poison(self, command: Poison) -> None:
-        """Takes no time. If no unfinished command touches the frames it happens at once."""
+        """Takes no time."""
         if not self.fences.frames_in_range("Poison", command.frames):
             return
         frames = set(command.frames)
@@ -208,9 +221,10 @@ class SimDevice:
             for pfn in command.frames:
                 self.memory.frames[pfn].spoil("poisoned")
 
-        if not self.fences.peek_touched(frames):
+        if not self._strict_poison and not self.fences.peek_touched(frames):
             spoil()
             return
+        self._serial += 1
         key = -1 - self._serial
         _, end_s = self._enqueue(key, Flight("Poison", Queue.COMPUTE, writes=frames), 0.0)
 
@@ -218,7 +232,11 @@ class SimDevice:
             spoil()
             self.fences.retire(key)
 
-        self._at(end_s, spoil_and_retire)
+        if self._strict_poison:
+            self._poisons.append(key)
+            self._at(end_s, spoil)
+        else:
+            self._at(end_s, spoil_and_retire)
 
     # ---- swap ----
 

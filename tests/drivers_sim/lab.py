@@ -30,6 +30,7 @@ class Lab(Machine):
         seed: int = 0,
         host_slots: int = 16,
         max_context_tokens: int = 1 << 20,
+        strict_poison: bool = False,
     ) -> None:
         self.sim = SimDevice(
             32,
@@ -40,6 +41,7 @@ class Lab(Machine):
             faults=faults,
             max_context_tokens=max_context_tokens,
             seed=seed,
+            strict_poison=strict_poison,
         )
         super().__init__(
             Harness("sim", VOCAB, PAGE, lambda frames, slots, page: self.sim, virtual=True)

@@ -315,6 +315,23 @@ def test_poison_waits_for_the_forward_before_it(lab: Lab) -> None:
     assert len(lab.sim.violations) == 1, "the first forward read sound frames"
 
 
+@pytest.mark.parametrize(("strict", "waits", "reports"), [(0, 0, 0), (1, 0, 1), (1, 1, 0)])
+def test_poison_is_known_to_be_done_by_what_follows_it(
+    strict: int, waits: int, reports: int
+) -> None:
+    lab = Lab(strict_poison=bool(strict))
+    proc = lab.story([0, 1, 2, 3])
+    lab.swap_out((0, 0, 1))
+    if waits:
+        lab.wipe(0, 8)
+    else:
+        lab.poison(0, 8)
+    lab.swap_in((0, 1, 0))
+    assert len(lab.sim.violations) == reports
+    lab.decode(proc, tokens=1)
+    assert lab.is_true(proc)
+
+
 def test_context_has_an_end() -> None:
     lab = Lab(max_context_tokens=8)
     assert lab.step(lab.proc(range(8), [0, 1], SamplingParams()))[0] is not None

@@ -134,11 +134,11 @@ def test_a_careful_caller_gets_the_truth(faulty: bool) -> None:
 
 def test_a_careless_caller_does_not() -> None:
     """The same worlds, but a frame is given away before its copy out has completed."""
-    reported = untrue = 0
+    reported = harmed = 0
     for seed in range(40):
         world = World(seed, faulty=False, careless=True)
-        world.run()
+        ended = world.run()
         reported += bool(world.lab.sim.violations)
-        untrue += not all(world.lab.is_true(proc) for proc in world.procs)
+        harmed += not (ended and all(world.lab.is_true(proc) for proc in world.procs))
     assert reported > 30
-    assert untrue > 5, "and it shows in the tokens alone"
+    assert harmed > 15, "and it shows without looking at the reports"
