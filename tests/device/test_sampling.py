@@ -112,6 +112,9 @@ def test_a_bias_forces_or_forbids(machine: Machine) -> None:
     assert draw(machine, proc) == 17
     proc.params = SamplingParams(logit_bias=((favourite, -100.0),))
     assert draw(machine, proc) != favourite
+    others = (t for t in range(machine.harness.vocab) if t != 42)
+    proc.params = SamplingParams(logit_bias=tuple((t, -100.0) for t in others))
+    assert draw(machine, proc) == 42
 
 
 def test_log_probabilities_come_as_asked(machine: Machine) -> None:

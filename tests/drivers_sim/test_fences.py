@@ -179,6 +179,12 @@ def _row_without_a_table(lab: Lab) -> None:
     lab.wait(lab.submit(Forward(lab.ticket(), (Row(Pid(99), 0, (1,), None),))))
 
 
+def _row_after_its_process_was_dropped(lab: Lab) -> None:
+    proc = lab.story([0, 1, 2])
+    lab.wait(lab.submit(Forward(lab.ticket(), (), drop=(proc.pid,))))
+    lab.step(proc)
+
+
 def _row_without_tokens(lab: Lab) -> None:
     proc = lab.story([0, 1, 2])
     proc.done = len(proc.tokens)
@@ -257,6 +263,7 @@ BREACHES: list[tuple[Breach, str]] = [
     (_read_of_another_process, "frame 5 holds a page of another prefix"),
     (_row_beyond_its_table, "position 15 is outside the block table of 3 pages"),
     (_row_without_a_table, "position 0 is outside the block table of 0 pages"),
+    (_row_after_its_process_was_dropped, "position 10 is outside the block table of 0 pages"),
     (_row_without_tokens, "row of 0 tokens at position 11"),
     (_token_outside_the_vocabulary, "outside the vocabulary of 1009"),
     (_two_rows_of_one_process, "two rows of one process"),

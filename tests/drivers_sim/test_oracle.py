@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.ops import SampleSpec, SamplingParams
 from tokenix.drivers.sim import SimDevice, expected_tokens
+from tokenix.drivers.sim.model import SimModel
 from tokenix.tests.device.machine import Harness, Machine, words
 
 PROMPT = words(9, 100)
@@ -53,6 +54,15 @@ def test_the_device_draws_what_the_oracle_says(page_tokens: int, params: Samplin
 def test_each_parameter_matters(change: dict[str, Any]) -> None:
     changed = replace(WARM, **change)
     assert expected_tokens(PROMPT, 20, WARM, 100) != expected_tokens(PROMPT, 20, changed, 100)
+
+
+def test_position_is_part_of_the_chance() -> None:
+    """On one and the same prefix, so that nothing else can make the difference."""
+    model = SimModel(100)
+    drawn = {model.draw(1, SampleSpec(WARM, position, (), 0)).token for position in range(20)}
+    assert len(drawn) > 10
+    still = SamplingParams()
+    assert len({model.draw(1, SampleSpec(still, p, (), 0)).token for p in range(20)}) == 1
 
 
 def test_chance_does_not_matter_to_greedy() -> None:
