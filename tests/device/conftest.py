@@ -40,7 +40,6 @@ def cpu() -> Harness:
         make=lambda frames, slots, page: CpuDevice(
             config, weights, frames=frames, host_slots=slots, page_tokens=page, threads=1
         ),
-        tolerance=2e-2,
     )
 
 
