@@ -11,39 +11,13 @@ never lets a key behind the query take part, whatever junk its page holds.
 
 import numpy as np
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel, parallel_kernel, prange
-from tokenix.drivers.cpu.tile import CONTINUE, LANES, OVERWRITE, address, tile
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
+from tokenix.drivers.cpu.tile import CONTINUE, LANES, OVERWRITE, address, exp_neg, tile
 
 MAX_SLOTS = 16
 """Query-head slots of one work item: the widest tile."""
 
-_LOG2E = np.float32(1.4426950408889634)
-_ROUND = np.float32(12582912.0)
 _NEG_INF = np.float32(-np.inf)
-
-
-@kernel
-def exp_neg(x: np.float32) -> np.float32:
-    """exp(x) for x <= 0 in float32, relative error about 1e-7; not-a-number stays so.
-
-    2**n * p(f) with n = round(x / ln 2) and f in [-1/2, 1/2]; p is the Taylor series of 2**f.
-    """
-    t = np.float32(x * _LOG2E)
-    if t < np.float32(-126.0):
-        t = np.float32(-126.0)
-    shifted = np.float32(t + _ROUND)
-    n = np.float32(shifted - _ROUND)
-    f = np.float32(t - n)
-    p = np.float32(1.5252733804e-5)
-    p = np.float32(p * f + np.float32(1.5403530393e-4))
-    p = np.float32(p * f + np.float32(1.3333558146e-3))
-    p = np.float32(p * f + np.float32(9.6181291076e-3))
-    p = np.float32(p * f + np.float32(5.5504108665e-2))
-    p = np.float32(p * f + np.float32(2.4022650696e-1))
-    p = np.float32(p * f + np.float32(6.9314718056e-1))
-    p = np.float32(p * f + np.float32(1.0))
-    exponent = (np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)
-    return np.float32(p * np.int32(exponent).view(np.float32))
 
 
 @kernel
@@ -182,11 +156,18 @@ def _attend_block(
     for slot in range(slots):
         row, start = token + slot // group, (head + slot % group) * dim
         for d in range(dim):
-            out[row, start + d] = sums[d // LANES, slot, d % LANES] / normal[slot]
+            value = sums[d // LANES, slot, d % LANES] / normal[slot]
+            out[row // out.shape[2], start + d, row % out.shape[2]] = value
 
 
-@parallel_kernel
-def attend(
+@kernel
+def count_items(blocks: Int32, kv_heads: int, group: int) -> int:
+    """Work items of a layer's attention: query blocks x kv heads x parts of a head group."""
+    return len(blocks) * kv_heads * ((group + MAX_SLOTS - 1) // MAX_SLOTS)
+
+
+@kernel
+def attend_item(
     arena: Array,
     layer_base: int,
     page_tokens: int,
@@ -197,31 +178,29 @@ def attend(
     kv_heads: int,
     group: int,
     dim: int,
+    item: int,
 ) -> None:
-    """Attention of all query blocks of a batch in one layer.
+    """One item of the attention of a layer.
 
     arena [frames, frame_elements]; layer_base: byte offset of the layer in a frame; tables
     [rows, pages] frame numbers; blocks [n, 4] = (table row, first token row, its position,
-    queries); q, out [tokens, at least kv_heads * group * dim] float32, q scaled and rotated.
+    queries); q [tokens, at least heads * dim] float32, scaled and rotated; out is packed.
     """
     parts = (group + MAX_SLOTS - 1) // MAX_SLOTS
-    per_block = kv_heads * parts
+    block, rest = item // (kv_heads * parts), item % (kv_heads * parts)
+    kv_head, part = rest // parts, rest % parts
     head_bytes = page_tokens * dim * arena.itemsize
-    for item in prange(len(blocks) * per_block):
-        block, rest = item // per_block, item % per_block
-        kv_head, part = rest // parts, rest % parts
-        heads = min(MAX_SLOTS, group - part * MAX_SLOTS)
-        key_base = layer_base + kv_head * head_bytes
-        _attend_block(
-            arena,
-            key_base,
-            key_base + kv_heads * head_bytes,
-            tables[blocks[block, 0]],
-            page_tokens,
-            q,
-            out,
-            blocks[block],
-            kv_head * group + part * MAX_SLOTS,
-            heads,
-            dim,
-        )
+    key_base = layer_base + kv_head * head_bytes
+    _attend_block(
+        arena,
+        key_base,
+        key_base + kv_heads * head_bytes,
+        tables[blocks[block, 0]],
+        page_tokens,
+        q,
+        out,
+        blocks[block],
+        kv_head * group + part * MAX_SLOTS,
+        min(MAX_SLOTS, group - part * MAX_SLOTS),
+        dim,
+    )

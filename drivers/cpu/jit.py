@@ -32,6 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
 
 PARALLEL = threading.Lock()
 """Held around every parallel kernel: not all of Numba's threading layers allow two callers."""

@@ -6,8 +6,8 @@ Each row is computed from itself alone, in one fixed order, so no result depends
 
 import numpy as np
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel, parallel_kernel, prange
-from tokenix.drivers.cpu.tile import LANES, address, fma, store_rounded
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
+from tokenix.drivers.cpu.tile import LANES, address, exp_neg, fma, store_rounded
 
 
 @kernel
@@ -23,48 +23,37 @@ def _root_mean_square(x: Float32, eps: float) -> np.float32:
     return np.float32(1.0 / np.sqrt(np.float64(total) / len(x) + eps))
 
 
-@parallel_kernel
-def norm_pack(x: Float32, weight: Float32, eps: float, packed: Float32) -> None:
-    """RMSNorm of x [rows, width] into packed form; columns past the rows become zero."""
-    tiles, width, columns = packed.shape
-    for slot in prange(tiles * columns):
-        t, column = slot // columns, slot % columns
-        if slot < len(x):
-            scale = _root_mean_square(x[slot], eps)
-            for k in range(width):
-                packed[t, k, column] = x[slot, k] * scale * weight[k]
-        else:
-            for k in range(width):
-                packed[t, k, column] = 0.0
-
-
-@parallel_kernel
-def pack(x: Float32, rows: int, packed: Float32) -> None:
-    """The first `rows` rows of x [at least rows, width] into packed form."""
-    tiles, width, columns = packed.shape
-    for slot in prange(tiles * columns):
-        t, column = slot // columns, slot % columns
-        for k in range(width):
-            packed[t, k, column] = x[slot, k] if slot < rows else np.float32(0.0)
+@kernel
+def norm_row(x: Float32, weight: Float32, eps: float, packed: Float32, row: int) -> None:
+    """RMSNorm of row `row` of x [rows, width] into packed form."""
+    width, columns = packed.shape[1], packed.shape[2]
+    t, column = row // columns, row % columns
+    scale = _root_mean_square(x[row], eps)
+    for k in range(width):
+        packed[t, k, column] = x[row, k] * scale * weight[k]
 
 
 @kernel
 def silu(x: np.float32) -> np.float32:
-    """x * sigmoid(x) in float32."""
-    return np.float32(x / (np.float32(1.0) + np.exp(-x)))
+    """x * sigmoid(x) in float32, from exp(-|x|)."""
+    small = exp_neg(-x if x > np.float32(0.0) else x)
+    above = np.float32(x / (np.float32(1.0) + small))
+    return above if x > np.float32(0.0) else np.float32(above * small)
 
 
-@parallel_kernel
-def swiglu_pack(gate_up: Float32, rows: int, packed: Float32) -> None:
-    """silu(gate) * up of gate_up [at least rows, 2 * width] into packed form."""
-    tiles, width, columns = packed.shape
-    for slot in prange(tiles * columns):
-        t, column = slot // columns, slot % columns
-        for k in range(width):
-            value = np.float32(0.0)
-            if slot < rows:
-                value = np.float32(silu(gate_up[slot, k]) * gate_up[slot, width + k])
-            packed[t, k, column] = value
+@kernel
+def swiglu_row(gate_up: Float32, packed: Float32, row: int) -> None:
+    """silu(gate) * up of row `row` of gate_up [rows, 2 * width] into packed form.
+
+    gate_up is overwritten: the product is formed in order, then scattered.
+    """
+    width, columns = packed.shape[1], packed.shape[2]
+    t, column = row // columns, row % columns
+    gate, up = gate_up[row, :width], gate_up[row, width:]
+    for k in range(width):
+        gate[k] = np.float32(silu(gate[k]) * up[k])
+    for k in range(width):
+        packed[t, k, column] = gate[k]
 
 
 @kernel
@@ -86,8 +75,8 @@ def _norm_head(head: Float32, weight: Float32, eps: float) -> None:
         head[d] = head[d] * scale * weight[d]
 
 
-@parallel_kernel
-def rotate_append(
+@kernel
+def rotate_append_row(
     qkv: Float32,
     bias: Float32,
     q_norm: Float32,
@@ -103,8 +92,9 @@ def rotate_append(
     heads: int,
     kv_heads: int,
     dim: int,
+    row: int,
 ) -> None:
-    """Finish q in place and write k and v to their page.
+    """Finish q of one row in place and write its k and v to their page.
 
     qkv [at least rows, (heads + 2 * kv_heads) * dim]; bias of the same width or empty; q_norm and
     k_norm [dim] or empty; cos, sin [context, rotated / 2]; positions, frames [rows]; layer_base:
@@ -113,26 +103,25 @@ def rotate_append(
     size = arena.itemsize
     head_bytes = page_tokens * dim * size
     scale = np.float32(1.0 / np.sqrt(np.float64(dim)))
-    for row in prange(len(positions)):
-        position = positions[row]
-        for k in range(len(bias)):
-            qkv[row, k] += bias[k]
-        for h in range(heads + kv_heads):
-            head = qkv[row, h * dim : (h + 1) * dim]
-            if len(q_norm) > 0:
-                _norm_head(head, q_norm if h < heads else k_norm, eps)
-            factor = scale if h < heads else np.float32(1.0)
-            _rotate(head, cos[position], sin[position], factor)
-        inside = position % page_tokens
-        group, lane = inside // LANES * LANES, inside % LANES
-        at = address(arena) + np.int64(frames[row]) * arena.shape[1] * size + layer_base
-        for h in range(kv_heads):
-            at_k = at + h * head_bytes + group * dim * size
-            at_v = at_k + kv_heads * head_bytes
-            k_start, v_start = (heads + h) * dim, (heads + kv_heads + h) * dim
-            for d in range(dim):
-                key_at = at_k + (d * LANES + lane) * size
-                store_rounded(arena, key_at, qkv[row, k_start + d])
-                part = d // LANES * LANES * LANES
-                value_at = at_v + (part + lane * LANES + d % LANES) * size
-                store_rounded(arena, value_at, qkv[row, v_start + d])
+    position = positions[row]
+    for k in range(len(bias)):
+        qkv[row, k] += bias[k]
+    for h in range(heads + kv_heads):
+        head = qkv[row, h * dim : (h + 1) * dim]
+        if len(q_norm) > 0:
+            _norm_head(head, q_norm if h < heads else k_norm, eps)
+        factor = scale if h < heads else np.float32(1.0)
+        _rotate(head, cos[position], sin[position], factor)
+    inside = position % page_tokens
+    group, lane = inside // LANES * LANES, inside % LANES
+    at = address(arena) + np.int64(frames[row]) * arena.shape[1] * size + layer_base
+    for h in range(kv_heads):
+        at_k = at + h * head_bytes + group * dim * size
+        at_v = at_k + kv_heads * head_bytes
+        k_start, v_start = (heads + h) * dim, (heads + kv_heads + h) * dim
+        for d in range(dim):
+            key_at = at_k + (d * LANES + lane) * size
+            store_rounded(arena, key_at, qkv[row, k_start + d])
+            part = d // LANES * LANES * LANES
+            value_at = at_v + (part + lane * LANES + d % LANES) * size
+            store_rounded(arena, value_at, qkv[row, v_start + d])

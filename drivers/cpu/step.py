@@ -1,22 +1,27 @@
 """One step of the model over a batch of token rows: the seam between the device and arithmetic.
 
-`ModelStep.forward` is all the device knows of the model. A faster step (fused layers, weights kept
-in 4 bits) replaces this class; faster dense layers alone replace `dense.multiply`.
+`ModelStep.forward` is all the device knows of the model. A faster step (weights kept in 4 bits)
+replaces this class, or only the dense layers below it: `dense.multiply_item` and `pack_matrix`.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tokenix.drivers.cpu import attention, dense, rows
-from tokenix.drivers.cpu.arena import FrameArena
-from tokenix.drivers.cpu.dense import DenseKind, PackedMatrix, multiply, pack_matrix
+from tokenix.drivers.cpu import attention, dense, layers
+from tokenix.drivers.cpu.arena import FrameArena, aligned_empty
+from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32, get_threads
+from tokenix.drivers.cpu.layers import Activations, Batch, Shape
+from tokenix.drivers.cpu.pack import check_shapes, pack_layers, rotary_tables
 from tokenix.drivers.cpu.tile import LANES
 from tokenix.models.config import ModelConfig
-from tokenix.models.rope import inv_freq
 from tokenix.models.weights import Weights
+
+SMALL_MACS = 2_000_000
+"""Multiply-adds of a pass that one thread does: some 20 us."""
 
 MAX_PASS_TOKENS = 512
 """Longer batches run as several passes: bounds the activations, and changes no result."""
@@ -42,34 +47,24 @@ class Chunk:
         return Chunk(self.table, self.start + first, self.tokens[first:last], wants)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    attn_norm: Float32
-    qkv: PackedMatrix
-    bias: Float32
-    q_norm: Float32
-    k_norm: Float32
-    o: PackedMatrix
-    ffn_norm: Float32
-    gate_up: PackedMatrix
-    down: PackedMatrix
+class _Workspace:
+    """Working memory that is kept between steps and grows to the largest one."""
 
+    def __init__(self) -> None:
+        self._buffers: dict[str, Float32] = {}
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """The token rows of one pass through the layers."""
-
-    tokens: Int32
-    positions: Int32
-    frames: Int32
-    blocks: Int32
-    """[n, 4], see `attention.attend`."""
-    sampled: Int32
-    """Token rows whose logits are wanted."""
+    def take(self, name: str, *shape: int) -> Float32:
+        """An array of this shape with old or zero contents, valid until the name is taken again."""
+        size = math.prod(shape)
+        buffer = self._buffers.get(name)
+        if buffer is None or len(buffer) < size:
+            buffer = aligned_empty((size,), np.dtype(np.float32))
+            self._buffers[name] = buffer
+        return buffer[:size].reshape(shape)
 
 
 class ModelStep:
-    """Weights packed for this machine, and the forward pass over them."""
+    """Weights packed for this machine, and the forward pass over them. For one thread at a time."""
 
     def __init__(
         self,
@@ -79,55 +74,93 @@ class ModelStep:
         kind: DenseKind = "f16",
         progress: Callable[[str, float], None] | None = None,
     ) -> None:
-        _check(config)
+        check_shapes(config)
         self.config = config
         self._arena = arena
+        self._space = _Workspace()
         self._embed = weights.float32("embed").astype(dense.DTYPES[kind])
-        self._layers = []
-        for i in range(config.layers):
-            self._layers.append(_pack_layer(config, weights, i, kind))
-            if progress is not None:
-                progress("packing weights", (i + 1) / config.layers)
+        self._weights = pack_layers(config, weights, kind, progress)
         self._norm = weights.float32("norm")
+        self._head = dense.empty_packed(1, config.vocab_tokens, config.hidden, kind)[0]
         head = weights.float32("embed" if config.tied_embeddings else "head")
-        self._head = pack_matrix([head], kind)
+        dense.pack_matrix([head], kind, self._head)
         reach = min(config.max_context_tokens, arena.frames * arena.shape.page_tokens)
         self._cos, self._sin = rotary_tables(config, reach)
         self.max_position = reach
+        self._shape = Shape(
+            eps=config.rms_eps,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            page_tokens=arena.shape.page_tokens,
+            layer_bytes=arena.shape.layer_elements * arena.data.itemsize,
+        )
+        elements = sum(w[:1].size for w in self._weights if w.ndim == 4) * config.layers
+        self._macs_per_token = elements
 
     def forward(self, tables: Int32, chunks: list[Chunk]) -> Float32:
-        """Run the chunks; float32 [wanted rows, vocab] in their order.
+        """Run the chunks; float32 [wanted rows, vocab] in their order, valid until the next call.
 
         KV of all tokens is in the arena afterwards. Chunks must stay inside their tables, the
         vocabulary and `max_position`, and name each table once.
         """
+        found: list[Float32] = []
         with PARALLEL:
-            found = [self._run(part, tables) for part in self._passes(tables, chunks)]
+            passes = _split(chunks)
+            for i, part in enumerate(passes):
+                logits = self._run(part, tables)
+                found.append(logits if i == len(passes) - 1 else logits.copy())
         if len(found) == 1:
             return found[0]
-        return np.concatenate(found) if found else self._empty(0, self.config.vocab_tokens)
+        return np.concatenate(found) if found else np.empty((0, self.config.vocab_tokens), "f4")
 
-    def _passes(self, tables: Int32, chunks: list[Chunk]) -> Iterator[_Pass]:
-        pending: list[Chunk] = []
-        room = MAX_PASS_TOKENS
-        for chunk in chunks:
-            done = 0
-            while done < len(chunk.tokens):
-                count = min(room, len(chunk.tokens) - done)
-                pending.append(chunk.split(done, done + count))
-                done, room = done + count, room - count
-                if room == 0:
-                    yield self._gather(tables, pending)
-                    pending, room = [], MAX_PASS_TOKENS
-        if pending:
-            yield self._gather(tables, pending)
+    def _run(self, chunks: list[Chunk], tables: Int32) -> Float32:
+        """One pass through the layers and, for the wanted rows, the head."""
+        tokens = np.array([t for chunk in chunks for t in chunk.tokens], np.int32)
+        count = len(tokens)
+        workers = self._choose_workers(count)
+        batch, wanted = self._gather(tables, chunks, workers)
+        act = self._activations(count)
+        act.x[:count] = self._embed[tokens]
+        claims = np.zeros((len(self._weights.o) * layers.PHASES, 2), np.int64)
+        layers.run_layers(self._weights, self._shape, act, batch, self._arena.data, claims, workers)
+        return self._logits(act.x[wanted])
 
-    def _gather(self, tables: Int32, chunks: list[Chunk]) -> _Pass:
-        """Flatten chunks into token rows and query blocks."""
+    def _logits(self, x: Float32) -> Float32:
+        count = len(x)
+        columns, padded = dense.choose_tile(count), dense.pad_tokens(count)
+        packed = self._space.take("head_x", padded // columns, self.config.hidden, columns)
+        logits = self._space.take("logits", padded, len(self._head) * LANES)
+        claims = np.zeros((layers.HEAD_PHASES, 2), np.int64)
+        workers = self._choose_workers(count)
+        layers.run_head(
+            self._norm, self._head, self.config.rms_eps, x, packed, logits, claims, workers
+        )
+        return logits[:count, : self.config.vocab_tokens]
+
+    def _choose_workers(self, tokens: int) -> int:
+        """One for work that is done before a second thread would have woken up."""
+        return 1 if tokens * self._macs_per_token < SMALL_MACS else get_threads()
+
+    def _activations(self, count: int) -> Activations:
+        config, take = self.config, self._space.take
+        columns, padded = dense.choose_tile(count), dense.pad_tokens(count)
+        tiles, w = padded // columns, self._weights
+        return Activations(
+            x=take("x", padded, config.hidden),
+            packed_x=take("packed_x", tiles, config.hidden, columns),
+            qkv=take("qkv", padded, w.qkv.shape[1] * LANES),
+            packed_mixed=take("packed_mixed", tiles, config.heads * config.head_dim, columns),
+            gate_up=take("gate_up", padded, w.gate_up.shape[1] * LANES),
+            packed_ffn=take("packed_ffn", tiles, config.ffn, columns),
+        )
+
+    def _gather(self, tables: Int32, chunks: list[Chunk], workers: int) -> tuple[Batch, Int32]:
+        """Flatten chunks into token rows and query blocks; also the rows that want logits."""
         group = self.config.heads // self.config.kv_heads
         per_block = max(1, attention.MAX_SLOTS // group)
         positions, frames = [], []
-        sampled: list[int] = []
+        wanted: list[int] = []
         blocks: list[tuple[int, int, int, int]] = []
         at = 0
         for chunk in chunks:
@@ -139,150 +172,33 @@ class ModelStep:
                 queries = min(per_block, count - i)
                 blocks.append((chunk.table, at + i, chunk.start + i, queries))
             if chunk.logits:
-                sampled += range(at, at + count)
+                wanted += range(at, at + count)
             elif chunk.logits is None:
-                sampled.append(at + count - 1)
+                wanted.append(at + count - 1)
             at += count
-        return _Pass(
-            np.array([t for chunk in chunks for t in chunk.tokens], np.int32),
-            np.concatenate(positions),
-            np.concatenate(frames),
-            _deal(blocks, get_threads()),
-            np.array(sampled, np.int32),
+        blocks.sort(key=lambda block: -(block[2] + block[3]))  # the longest first: even ends
+        batch = Batch(
+            positions=np.concatenate(positions),
+            frames=np.concatenate(frames),
+            blocks=np.array(blocks, np.int32),
+            tables=tables,
+            cos=self._cos,
+            sin=self._sin,
         )
-
-    def _empty(self, *shape: int) -> Float32:
-        return np.empty(shape, np.float32)
-
-    def _run(self, work: _Pass, tables: Int32) -> Float32:
-        count = len(work.tokens)
-        columns = dense.choose_tile(count)
-        padded = dense.pad_tokens(count)
-        x = np.zeros((padded, self.config.hidden), np.float32)
-        x[:count] = self._embed[work.tokens]
-        for index, layer in enumerate(self._layers):
-            self._attention(index, layer, x, work, tables, columns)
-            self._mlp(layer, x, count, columns)
-        return self._logits(x[work.sampled])
-
-    def _attention(
-        self, index: int, layer: _Layer, x: Float32, work: _Pass, tables: Int32, columns: int
-    ) -> None:
-        """x += o(attention(qkv(norm(x)))), writing K and V on the way."""
-        config, arena = self.config, self._arena
-        tiles, count = len(x) // columns, len(work.tokens)
-        packed = self._empty(tiles, config.hidden, columns)
-        qkv = self._empty(len(x), layer.qkv.padded_outputs)
-        base = index * arena.shape.layer_elements * arena.data.itemsize
-        rows.norm_pack(x[:count], layer.attn_norm, config.rms_eps, packed)
-        multiply(layer.qkv, packed, qkv)
-        rows.rotate_append(
-            qkv,
-            layer.bias,
-            layer.q_norm,
-            layer.k_norm,
-            config.rms_eps,
-            self._cos,
-            self._sin,
-            work.positions,
-            work.frames,
-            arena.data,
-            base,
-            arena.shape.page_tokens,
-            config.heads,
-            config.kv_heads,
-            config.head_dim,
-        )
-        mixed = self._empty(count, config.heads * config.head_dim)
-        attention.attend(
-            arena.data,
-            base,
-            arena.shape.page_tokens,
-            tables,
-            work.blocks,
-            qkv,
-            mixed,
-            config.kv_heads,
-            config.heads // config.kv_heads,
-            config.head_dim,
-        )
-        packed = self._empty(tiles, config.heads * config.head_dim, columns)
-        rows.pack(mixed, count, packed)
-        multiply(layer.o, packed, x, add=True)
-
-    def _mlp(self, layer: _Layer, x: Float32, count: int, columns: int) -> None:
-        """x += down(silu(gate(norm(x))) * up(norm(x)))."""
-        tiles = len(x) // columns
-        packed = self._empty(tiles, self.config.hidden, columns)
-        rows.norm_pack(x[:count], layer.ffn_norm, self.config.rms_eps, packed)
-        gate_up = self._empty(len(x), layer.gate_up.padded_outputs)
-        multiply(layer.gate_up, packed, gate_up)
-        packed = self._empty(tiles, self.config.ffn, columns)
-        rows.swiglu_pack(gate_up, count, packed)
-        multiply(layer.down, packed, x, add=True)
-
-    def _logits(self, x: Float32) -> Float32:
-        count = len(x)
-        if count == 0:
-            return self._empty(0, self.config.vocab_tokens)
-        columns, padded = dense.choose_tile(count), dense.pad_tokens(count)
-        packed = self._empty(padded // columns, self.config.hidden, columns)
-        rows.norm_pack(x, self._norm, self.config.rms_eps, packed)
-        logits = self._empty(padded, self._head.padded_outputs)
-        multiply(self._head, packed, logits)
-        return logits[:count, : self.config.vocab_tokens]
+        return batch, np.array(wanted, np.int32)
 
 
-def _check(config: ModelConfig) -> None:
-    """ValueError for shapes that the kernels do not cover."""
-    for name, size in (
-        ("hidden", config.hidden),
-        ("head_dim", config.head_dim),
-        ("ffn", config.ffn),
-    ):
-        if size % LANES:
-            raise ValueError(f"model {config.name}: {name}={size} is not a multiple of {LANES}")
-    if config.heads % config.kv_heads:
-        raise ValueError(
-            f"model {config.name}: {config.heads} heads do not share {config.kv_heads} kv heads"
-        )
-
-
-def _pack_layer(config: ModelConfig, weights: Weights, index: int, kind: DenseKind) -> _Layer:
-    def tensor(name: str) -> Float32:
-        return weights.float32(f"layers.{index}.{name}")
-
-    def pack(*names: str) -> PackedMatrix:
-        return pack_matrix([tensor(name) for name in names], kind)
-
-    none = np.empty(0, np.float32)
-    bias = [tensor("q_bias"), tensor("k_bias"), tensor("v_bias")] if config.qkv_bias else [none]
-    return _Layer(
-        attn_norm=tensor("attn_norm"),
-        qkv=pack("q", "k", "v"),
-        bias=np.concatenate(bias),
-        q_norm=tensor("q_norm") if config.qk_norm else none,
-        k_norm=tensor("k_norm") if config.qk_norm else none,
-        o=pack("o"),
-        ffn_norm=tensor("ffn_norm"),
-        gate_up=pack("gate", "up"),
-        down=pack("down"),
-    )
-
-
-def rotary_tables(config: ModelConfig, positions: int) -> tuple[Float32, Float32]:
-    """cos and sin, float32 [positions, rotated / 2]."""
-    frequencies, factor = inv_freq(config.rope)
-    angles = np.outer(np.arange(positions, dtype=np.float64), frequencies)
-    cos, sin = np.cos(angles) * factor, np.sin(angles) * factor
-    return cos.astype(np.float32), sin.astype(np.float32)
-
-
-def _deal(blocks: list[tuple[int, int, int, int]], threads: int) -> Int32:
-    """Order blocks so that contiguous shares of them cost every thread about the same."""
-    by_cost = sorted(blocks, key=lambda block: -(block[2] + block[3]))
-    hands: list[list[tuple[int, int, int, int]]] = [[] for _ in range(threads)]
-    for i, block in enumerate(by_cost):
-        turn = i % threads
-        hands[turn if i // threads % 2 == 0 else threads - 1 - turn].append(block)
-    return np.array([block for hand in hands for block in hand], np.int32)
+def _split(chunks: list[Chunk]) -> list[list[Chunk]]:
+    """Passes of at most MAX_PASS_TOKENS tokens, in order."""
+    passes: list[list[Chunk]] = []
+    room = 0
+    for chunk in chunks:
+        done = 0
+        while done < len(chunk.tokens):
+            if room == 0:
+                passes.append([])
+                room = MAX_PASS_TOKENS
+            count = min(room, len(chunk.tokens) - done)
+            passes[-1].append(chunk.split(done, done + count))
+            done, room = done + count, room - count
+    return passes

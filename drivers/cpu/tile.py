@@ -15,6 +15,7 @@ Only portable LLVM operations are used (llvm.fma, fpext), no instructions of one
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 
@@ -29,6 +30,9 @@ OVERWRITE, ADD, CONTINUE = 0, 1, 2
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _F16, _F32 = ir.HalfType(), ir.FloatType()
 _VF32 = ir.VectorType(_F32, LANES)
+_LOG2E = np.float32(1.4426950408889634)
+_ROUND = np.float32(12582912.0)
+
 _BYTES = {types.float32: 4, types.int16: 2, types.uint16: 2}
 
 
@@ -129,16 +133,6 @@ def address(typing: Any, array: Any) -> Any:
 
 
 @intrinsic
-def load_float(typing: Any, at: Any) -> Any:
-    """The float32 at an address."""
-
-    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        return b.load(_pointer(b, args[0], _F32))
-
-    return types.float32(types.int64), codegen
-
-
-@intrinsic
 def store_rounded(typing: Any, like: Any, at: Any, value: Any) -> Any:
     """Store a float32 at an address in the dtype of `like`, rounded to nearest even."""
 
@@ -173,6 +167,26 @@ def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
     return types.float32(types.float32, types.float32, types.float32), codegen
 
 
+@intrinsic
+def atomic_add(typing: Any, at: Any, value: Any) -> Any:
+    """Add to the int64 at an address; returns what it was. Orders memory both ways."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        return b.atomic_rmw("add", _pointer(b, args[0], _I64), args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def atomic_load(typing: Any, at: Any) -> Any:
+    """The int64 at an address; what was written before it was stored is seen after."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        return b.load_atomic(_pointer(b, args[0], _I64), "acquire", 8)
+
+    return types.int64(types.int64), codegen
+
+
 @kernel
 def tile(
     like: object, columns: int, w: int, x: int, out: int, count: int, stride: int, mode: int
@@ -188,3 +202,27 @@ def tile(
         _tile8(like, w, x, out, count, stride, mode)
     else:
         _tile16(like, w, x, out, count, stride, mode)
+
+
+@kernel
+def exp_neg(x: np.float32) -> np.float32:
+    """exp(x) for x <= 0 in float32, relative error about 1e-7; not-a-number stays so.
+
+    2**n * p(f) with n = round(x / ln 2) and f in [-1/2, 1/2]; p is the Taylor series of 2**f.
+    """
+    t = np.float32(x * _LOG2E)
+    if t < np.float32(-126.0):
+        t = np.float32(-126.0)
+    shifted = np.float32(t + _ROUND)
+    n = np.float32(shifted - _ROUND)
+    f = np.float32(t - n)
+    p = np.float32(1.5252733804e-5)
+    p = np.float32(p * f + np.float32(1.5403530393e-4))
+    p = np.float32(p * f + np.float32(1.3333558146e-3))
+    p = np.float32(p * f + np.float32(9.6181291076e-3))
+    p = np.float32(p * f + np.float32(5.5504108665e-2))
+    p = np.float32(p * f + np.float32(2.4022650696e-1))
+    p = np.float32(p * f + np.float32(6.9314718056e-1))
+    p = np.float32(p * f + np.float32(1.0))
+    exponent = (np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)
+    return np.float32(p * np.int32(exponent).view(np.float32))

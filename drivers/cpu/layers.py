@@ -1,0 +1,230 @@
+"""All layers of a pass in one parallel region: phases of independent items, claimed one by one.
+
+    worker 0   | item | item | item |              | item | ...    a phase ends when its items are
+    worker 1   | item | item |  (lost its core)                    done, not when workers arrive
+
+A region for each phase would wait for every thread some 300 times a step, each time for as long
+as another process holds a core. Here a worker that lost its core delays the others only while it
+holds an item. What an item computes does not depend on who claims it.
+"""
+
+from typing import Any, NamedTuple
+
+from numba.core import types
+
+from tokenix.drivers.cpu.attention import attend_item
+from tokenix.drivers.cpu.attention import count_items as count_attention
+from tokenix.drivers.cpu.dense import count_items as count_multiply
+from tokenix.drivers.cpu.dense import multiply_item
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel, parallel_kernel, prange
+from tokenix.drivers.cpu.rows import norm_row, rotate_append_row, swiglu_row
+from tokenix.drivers.cpu.tile import ADD, OVERWRITE, address, atomic_add, atomic_load
+
+PHASES = 9
+"""Phases of a layer, in the order of `_run_item`."""
+
+HEAD_PHASES = 2
+PATIENCE = 2000
+"""Looks at an unfinished phase before a waiting worker offers its core to others."""
+
+_yield_core: Any = types.ExternalFunction("sched_yield", types.int32())
+
+
+class LayerWeights(NamedTuple):
+    """Weights of all layers, stacked. Packed matrices are as in `dense`."""
+
+    attn_norm: Float32
+    """[layers, hidden]"""
+    qkv: Array
+    bias: Float32
+    """[layers, (heads + 2 * kv_heads) * head_dim] or [layers, 0]"""
+    q_norm: Float32
+    """[layers, head_dim] or [layers, 0], like k_norm"""
+    k_norm: Float32
+    o: Array
+    ffn_norm: Float32
+    gate_up: Array
+    down: Array
+
+
+class Shape(NamedTuple):
+    """What kernels need of the model and the arena."""
+
+    eps: float
+    heads: int
+    kv_heads: int
+    head_dim: int
+    page_tokens: int
+    layer_bytes: int
+
+
+class Activations(NamedTuple):
+    """Working memory of one pass of `rows` token rows, padded to whole tiles of T columns."""
+
+    x: Float32
+    """[padded rows, hidden]"""
+    packed_x: Float32
+    """[tiles, hidden, T]"""
+    qkv: Float32
+    packed_mixed: Float32
+    """[tiles, heads * head_dim, T]"""
+    gate_up: Float32
+    packed_ffn: Float32
+    """[tiles, ffn, T]"""
+
+
+class Batch(NamedTuple):
+    """The token rows of one pass."""
+
+    positions: Int32
+    frames: Int32
+    """Frame that each token's K and V go to."""
+    blocks: Int32
+    """[n, 4], see `attention.attend_item`."""
+    tables: Int32
+    cos: Float32
+    sin: Float32
+
+
+@kernel
+def _finish(claims: Int64, phase: int, items: int) -> None:
+    """Wait until all items of a phase are done."""
+    looks = 0
+    while atomic_load(address(claims) + phase * 16 + 8) < items:
+        looks += 1
+        if looks > PATIENCE:
+            _yield_core()
+
+
+@kernel
+def _count_items(phase: int, w: LayerWeights, shape: Shape, act: Activations, batch: Batch) -> int:
+    tiles, columns = act.packed_x.shape[0], act.packed_x.shape[2]
+    if phase == 1:
+        return count_multiply(w.qkv.shape[1], tiles, columns)
+    if phase == 3:
+        return count_attention(batch.blocks, shape.kv_heads, shape.heads // shape.kv_heads)
+    if phase == 4:
+        return count_multiply(w.o.shape[1], tiles, columns)
+    if phase == 6:
+        return count_multiply(w.gate_up.shape[1], tiles, columns)
+    if phase == 8:
+        return count_multiply(w.down.shape[1], tiles, columns)
+    return len(batch.positions)
+
+
+@kernel
+def _run_item(
+    phase: int,
+    layer: int,
+    w: LayerWeights,
+    shape: Shape,
+    act: Activations,
+    batch: Batch,
+    arena: Array,
+    item: int,
+) -> None:
+    base = layer * shape.layer_bytes
+    if phase == 0:
+        norm_row(act.x, w.attn_norm[layer], shape.eps, act.packed_x, item)
+    elif phase == 1:
+        multiply_item(w.qkv[layer], act.packed_x, act.qkv, OVERWRITE, item)
+    elif phase == 2:
+        rotate_append_row(
+            act.qkv,
+            w.bias[layer],
+            w.q_norm[layer],
+            w.k_norm[layer],
+            shape.eps,
+            batch.cos,
+            batch.sin,
+            batch.positions,
+            batch.frames,
+            arena,
+            base,
+            shape.page_tokens,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            item,
+        )
+    elif phase == 3:
+        attend_item(
+            arena,
+            base,
+            shape.page_tokens,
+            batch.tables,
+            batch.blocks,
+            act.qkv,
+            act.packed_mixed,
+            shape.kv_heads,
+            shape.heads // shape.kv_heads,
+            shape.head_dim,
+            item,
+        )
+    elif phase == 4:
+        multiply_item(w.o[layer], act.packed_mixed, act.x, ADD, item)
+    elif phase == 5:
+        norm_row(act.x, w.ffn_norm[layer], shape.eps, act.packed_x, item)
+    elif phase == 6:
+        multiply_item(w.gate_up[layer], act.packed_x, act.gate_up, OVERWRITE, item)
+    elif phase == 7:
+        swiglu_row(act.gate_up, act.packed_ffn, item)
+    else:
+        multiply_item(w.down[layer], act.packed_ffn, act.x, ADD, item)
+
+
+@parallel_kernel
+def run_layers(
+    w: LayerWeights,
+    shape: Shape,
+    act: Activations,
+    batch: Batch,
+    arena: Array,
+    claims: Int64,
+    workers: int,
+) -> None:
+    """x through all layers; K and V of every row into the arena.
+
+    claims [layers * PHASES, 2] zeros: items claimed and items done of each phase.
+    """
+    layers = len(w.attn_norm)
+    for _ in prange(workers):
+        at = address(claims)
+        for step in range(layers * PHASES):
+            phase = step % PHASES
+            items = _count_items(phase, w, shape, act, batch)
+            item = atomic_add(at + step * 16, 1)
+            while item < items:
+                _run_item(phase, step // PHASES, w, shape, act, batch, arena, item)
+                atomic_add(at + step * 16 + 8, 1)
+                item = atomic_add(at + step * 16, 1)
+            _finish(claims, step, items)
+
+
+@parallel_kernel
+def run_head(
+    norm: Float32,
+    head: Array,
+    eps: float,
+    x: Float32,
+    packed: Float32,
+    logits: Float32,
+    claims: Int64,
+    workers: int,
+) -> None:
+    """logits [padded rows, padded vocab] of x [rows, hidden]; claims [HEAD_PHASES, 2] zeros."""
+    for _ in prange(workers):
+        at = address(claims)
+        for phase in range(HEAD_PHASES):
+            items = len(x)
+            if phase == 1:
+                items = count_multiply(head.shape[0], packed.shape[0], packed.shape[2])
+            item = atomic_add(at + phase * 16, 1)
+            while item < items:
+                if phase == 0:
+                    norm_row(x, norm, eps, packed, item)
+                else:
+                    multiply_item(head, packed, logits, OVERWRITE, item)
+                atomic_add(at + phase * 16 + 8, 1)
+                item = atomic_add(at + phase * 16, 1)
+            _finish(claims, phase, items)
