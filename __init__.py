@@ -40,15 +40,17 @@ _HOMES = {
 """Public name -> the module that defines it, and the dotted path inside ("" is the module)."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, path = _HOMES[name]
-    value: Any = import_module(module)
-    for part in filter(None, path.split(".")):
-        value = getattr(value, part)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or a misspelt name would pass a type checker
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, path = _HOMES[name]
+        value: Any = import_module(module)
+        for part in filter(None, path.split(".")):
+            value = getattr(value, part)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
