@@ -40,8 +40,10 @@ class Rates:
             self.decode_step_s += (duration_s - self.decode_step_s) * 0.1
         elif self._tells_prefill(duration_s, prefill_tokens, decodes, tunables):
             self.prefill_samples += 1
-            gain = max(tunables.prefill_ewma, 1.0 / (1 + self.prefill_samples))
             sample = (prefill_tokens + decodes) / duration_s
+            gain = max(tunables.prefill_ewma, 1.0 / (1 + self.prefill_samples))
+            if not 0.25 < sample / self.prefill_tokens_per_s < 4.0:
+                gain = max(gain, 0.3)  # the device is another than it said at boot: catch up
             self.prefill_tokens_per_s += (sample - self.prefill_tokens_per_s) * gain
 
     def _tells_prefill(
