@@ -267,13 +267,12 @@ class Kernel:
             self._refuse(self.processes[refuse.pid], refuse)
         for pause in plan.pause:
             self._pause(self.processes[pause.pid], pause)
-        for pid in plan.resume:
-            self._bring_in(self.processes[pid])
-        for pid in plan.admit:
-            self._bring_in(self.processes[pid])
+        arrived = [self._bring_in(self.processes[pid]) for pid in (*plan.resume, *plan.admit)]
         self._forward(plan)
         if self.in_flight is None:
             self.memory.drop_stranded()
+            if any(arrived):  # sooner than the plan expected, which does not run them
+                self._plan_wake_s = self.now_s
 
     def _refuse(self, process: Process, refuse: Refuse) -> None:
         self.counters.refused += 1
@@ -301,25 +300,27 @@ class Kernel:
         ready.sort(key=lambda task: (self.scheduler.lead_s(task, self.now_s), task.entity.pid))
         return [self.processes[task.entity.pid].space for task in ready]
 
-    def _bring_in(self, process: Process) -> None:
+    def _bring_in(self, process: Process) -> bool:
+        """Frames for a process without any. Returns whether it is ready at once."""
         state = process.state
         assert state in (State.NEW, State.SWAPPED), "only processes without frames are brought in"
         rate = self.scheduler.rates.prefill_tokens_per_s
         if not self.memory.bring_in(process, rate, self.now_s):
             self.counters.plan_misses += 1
-            return
+            return False
         if state is State.NEW:
             process.usage.queue_s = self.now_s - process.spawned_s
         self.trace.add(
             self.now_s, process.pid, "resume" if state is State.SWAPPED else "admit",
             pages=process.space.mapped, computed=process.space.computed, tokens=process.length,
         )  # fmt: skip
-        if self.memory.awaits(process.pid):
-            if state is State.NEW:
-                self.move(process, State.SWAPPED)
-            self.move(process, State.SWAPPING_IN)
-        else:
+        if not self.memory.awaits(process.pid):
             self._arrive(process)
+            return True
+        if state is State.NEW:
+            self.move(process, State.SWAPPED)
+        self.move(process, State.SWAPPING_IN)
+        return False
 
     def _forward(self, plan: Plan) -> None:
         rows: list[Row] = []
@@ -486,6 +487,7 @@ class Kernel:
         del self.zombies[process.pid]
         for waiting in self.readers.pop(process.pid, ()):
             self.reply(waiting.call_id, error(errno.ESRCH, f"process {process.pid} was reaped"))
+        self._release_waiters(process.pid)
         assert process.exit_reason is not None
         return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
 
@@ -495,6 +497,9 @@ class Kernel:
         while waiting:
             request = waiting[0].request
             assert isinstance(request, Read)
+            if process.eof_sent:
+                self.reply(waiting.popleft().call_id, handlers.end_of_file(process))
+                continue
             result = self.take_output(process, request.max_tokens)
             if result is None:
                 return
@@ -511,14 +516,26 @@ class Kernel:
         return result
 
     def _serve_waiters(self, process: Process) -> None:
-        for call_id, waiting in list(self.waiters.items()):
-            request = waiting.request
-            assert isinstance(request, Wait)
-            mine = waiting.principal.root or waiting.principal.tenant == process.tenant
-            if mine and request.pid in (None, process.pid):
+        for call_id, waiting in self.waiters.items():
+            assert isinstance(waiting.request, Wait)
+            mine = handlers.sees(waiting.principal, process)
+            if mine and waiting.request.pid in (None, process.pid):
                 del self.waiters[call_id]
                 self.reply(call_id, self.reap(process))
                 return
+
+    def _release_waiters(self, reaped: Pid) -> None:
+        """A wait that nobody is left for has failed."""
+        for call_id, waiting in list(self.waiters.items()):
+            assert isinstance(waiting.request, Wait)
+            pid, who = waiting.request.pid, waiting.principal
+            if pid == reaped or (pid is None and not self._has_children(who)):
+                del self.waiters[call_id]
+                self.reply(call_id, error(errno.ECHILD, "the process was waited for by another"))
+
+    def _has_children(self, who: Principal) -> bool:
+        tables = (self.processes, self.zombies)
+        return any(handlers.sees(who, p) for table in tables for p in table.values())
 
     def reply(self, call_id: int, value: object) -> None:
         if isinstance(value, KernelError):

@@ -95,22 +95,25 @@ def handle(kernel: "Kernel", call: Call) -> object:
 # ---- look-up ----
 
 
-def visible(kernel: "Kernel", who: Principal) -> list[Process]:
-    """Living processes and zombies that `who` may see, by pid."""
-    mine = [
-        process
-        for table in (kernel.zombies, kernel.processes)
-        for process in table.values()
-        if (who.root or process.tenant == who.tenant) and process.segment is None
-    ]
+def sees(who: Principal, process: Process) -> bool:
+    """Whether the process exists for `who`."""
+    return (who.root or process.tenant == who.tenant) and process.segment is None
+
+
+def visible(kernel: "Kernel", who: Principal, pid: Pid | None = None) -> list[Process]:
+    """Living processes and zombies that `who` may see, by pid; or only `pid`."""
+    if pid is not None:
+        one = kernel.processes.get(pid) or kernel.zombies.get(pid)
+        return [one] if one is not None and sees(who, one) else []
+    tables = (kernel.zombies, kernel.processes)
+    mine = [process for table in tables for process in table.values() if sees(who, process)]
     return sorted(mine, key=lambda process: process.pid)
 
 
 def find(kernel: "Kernel", who: Principal, pid: Pid) -> Process:
     """The process, living or zombie. One of another tenant does not exist for the caller."""
     process = kernel.processes.get(pid) or kernel.zombies.get(pid)
-    hidden = process is not None and not who.root and process.tenant != who.tenant
-    if process is None or hidden or process.segment is not None:
+    if process is None or not sees(who, process):
         raise error(errno.ESRCH, f"no process {pid}: it never existed or was waited for")
     return process
 
@@ -280,12 +283,7 @@ def _fork_one(kernel: "Kernel", parent: Process, number: int, request: Fork) -> 
 
 def wait(kernel: "Kernel", call: Call, request: Wait) -> object:
     """Reap a finished process, or block until one finishes."""
-    who = call.principal
-    if request.pid is None:
-        known = visible(kernel, who)
-    else:
-        process = kernel.processes.get(request.pid) or kernel.zombies.get(request.pid)
-        known = [p for p in visible(kernel, who) if p is process]
+    known = visible(kernel, call.principal, request.pid)
     if not known:
         which = "there is no process" if request.pid is None else f"no process {request.pid}"
         raise error(errno.ECHILD, f"{which} to wait for")
@@ -374,7 +372,7 @@ def read(kernel: "Kernel", call: Call, request: Read) -> object:
     if request.max_tokens < 1:
         raise error(errno.EINVAL, f"max_tokens must be at least 1, not {request.max_tokens}")
     if process.eof_sent:
-        raise error(errno.EPIPE, f"the output of process {request.pid} was read to its end")
+        raise end_of_file(process)
     if not kernel.readers.get(process.pid):
         result = kernel.take_output(process, request.max_tokens)
         if result is not None:
@@ -384,6 +382,11 @@ def read(kernel: "Kernel", call: Call, request: Read) -> object:
 
         return ReadResult(())
     return _park(kernel, call, request)
+
+
+def end_of_file(process: Process) -> KernelError:
+    """For reads after the one that was told the end."""
+    return error(errno.EPIPE, f"the output of process {process.pid} was read to its end")
 
 
 def write(kernel: "Kernel", who: Principal, request: Write) -> int:
@@ -402,8 +405,9 @@ def write(kernel: "Kernel", who: Principal, request: Write) -> int:
     waiting = len(process.stdin) + len(tokens)
     if waiting > kernel.params.stdin_tokens:
         raise error(errno.E2BIG, f"stdin holds at most {kernel.params.stdin_tokens} tokens")
-    in_turn = process.limit_tokens if process.in_turn else process.length
-    _check_fits(kernel, in_turn + waiting, process.max_tokens if tokens else 1)
+    if tokens:
+        in_turn = process.limit_tokens if process.in_turn else process.length
+        _check_fits(kernel, in_turn + waiting, process.max_tokens)
     process.stdin.extend(tokens)
     process.stdin_open = not request.eof
     next_turn(kernel, process)

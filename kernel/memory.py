@@ -159,9 +159,12 @@ class Memory:
             return False
         self._load(process, absent, now_s)
         space.grow(growth)
-        for page in space.pages:
+        tail = space.computed // space.page_tokens
+        for vpn, page in enumerate(space.pages):
             if page.loading is not None:
                 self._awaits.setdefault(process.pid, {})[page.loading] = None
+            if page.leaving is not None and vpn >= tail:  # it is going to be written
+                self._awaits.setdefault(process.pid, {})[page.leaving] = None
         if not self.awaits(process.pid):
             self.settle_in(process)
         return True
@@ -238,13 +241,16 @@ class Memory:
         if computed % self.info.page_tokens == 0:
             return
         source = parent.space.pages[full]
-        if source.pfn is None or source.loading is not None or not self._make_free(1):
+        if source.pfn is None or source.loading is not None:
+            return
+        self.frames.pin(source.pfn)  # also against being reclaimed for its own copy
+        if not self._make_free(1):
+            self.frames.unpin(source.pfn)
             return
         tail = child.space.append_tail(computed)
         assert tail.pfn is not None
         ticket = self._new_ticket()
         tail.loading = ticket
-        self.frames.pin(source.pfn)
         self.frames.pin(tail.pfn)
         self._frame_copies[ticket] = (source.pfn, tail.pfn, tail)
         self._send(CopyFrame(ticket, source.pfn, tail.pfn))
@@ -312,7 +318,7 @@ class Memory:
         for number, item in enumerate(transfer.items):
             self.frames.unpin(item.pfn)
             if transfer.direction is Direction.OUT:
-                self._land_out(item, number not in bad)
+                self._land_out(transfer.ticket, item, number not in bad)
             else:
                 events += self._land_in(item, number not in bad)
         if bad and transfer.direction is Direction.OUT:
@@ -327,7 +333,7 @@ class Memory:
                 for item in transfer.items:
                     events += self._lose(item.page)
             else:
-                self._drop_uncopied(transfer.ticket, give_up=True)
+                self._abandon_out(transfer)
             events += self._resolve(transfer.ticket)
         return events
 
@@ -406,10 +412,27 @@ class Memory:
         self._send(CopyOut(ticket, tuple(PageOut(i.pfn, i.slot, i.generation) for i in items)))
         return ticket
 
-    def _land_out(self, item: Item, good: bool) -> None:
+    def _abandon_out(self, transfer: Transfer) -> None:
+        """Nobody waits for this copy any more. It still reads its frames: what is going to be
+        written needs another one."""
+        for item in transfer.items:
+            item.page.leaving = None
+        self._drop_uncopied(transfer.ticket)
+        late = {item.pfn for item in transfer.items}
+        for process in self._processes.values():
+            tail = process.space.computed // process.space.page_tokens
+            for vpn, page in enumerate(process.space.pages[tail:], tail):
+                if page.pfn in late:
+                    self._truncate(process, vpn)
+                    break
+
+    def _land_out(self, ticket: Ticket, item: Item, good: bool) -> None:
         page = item.page
-        page.leaving = None
-        if good and page.mapped > 0 and page.pfn == item.pfn and page.slot is None:
+        awaited = page.leaving == ticket
+        if awaited:
+            page.leaving = None
+        if good and awaited and page.mapped > 0 and page.slot is None:
+            assert page.pfn == item.pfn, "a page does not move while it is copied"
             self.slots.publish(item.slot)
             page.slot, page.generation = item.slot, item.generation
             self.frames.note(page)
@@ -454,22 +477,21 @@ class Memory:
             if page not in process.space.pages:
                 continue
             self._truncate(process, process.space.pages.index(page))
-            if process.state is State.SWAPPING_IN:
+            if process.state is State.SWAPPING_IN and process.space.active:
                 process.space.pause()
                 process.table_known = 0
                 self._awaits.pop(process.pid, None)
                 events.append(Lost(process.pid))
         return events
 
-    def _drop_uncopied(self, ticket: Ticket, give_up: bool = False) -> None:
+    def _drop_uncopied(self, ticket: Ticket) -> None:
         """A copy out failed or is late: who waits for it does without the pages it was to save."""
         for pid, tickets in self._awaits.items():
             if ticket not in tickets:
                 continue
             process = self._processes[pid]
             for vpn, page in enumerate(process.space.pages):
-                waiting = page.leaving == ticket if give_up else page.leaving is None
-                if page.active == 0 and page.slot is None and waiting:
+                if page.active == 0 and page.slot is None and page.leaving is None:
                     self._truncate(process, vpn)
                     break
 

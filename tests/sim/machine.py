@@ -1,5 +1,6 @@
 """A kernel on the simulated device in virtual time, audited after every step."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,14 @@ from tokenix.kernel.boot import make_kernel
 from tokenix.kernel.calls import KernelError, Principal, Read, ReadResult, Request, Spawn
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params
+from tokenix.kernel.process import Process
 from tokenix.mm.ids import Pid
 from tokenix.sched.tunables import Tunables
 
 ROOT = Principal("default", root=True)
+
+MAX_IDLE_STEPS = 12
+"""Steps in a row at one moment without an event: more is spinning."""
 
 
 class SimMachine:
@@ -41,21 +46,50 @@ class SimMachine:
         self.steps = 0
         self._audit = audit_every_step
         self._call_ids = 0
+        self._stepping = False
+        self._later: deque[Call] = deque()
+        self._idle_steps = 0
+        self._stepped_s = -1.0
 
     def step(self, inbox: list[Event]) -> None:
-        """One kernel step at the present time, audited."""
+        """One kernel step at the present time, audited; then those for calls made in answer."""
+        self._step(inbox)
+        while self._later:
+            self._step([self._later.popleft()])
+
+    def _step(self, inbox: list[Event]) -> None:
+        self._stepping = True
         self.steps += 1
+        self._watch_spinning(inbox)
         commands = self.kernel.step(self.now_s, inbox)
         if self._audit:
             audit.check(self.kernel)
+        for command in commands:
+            if not isinstance(command, Reply):
+                self.device.submit(command, self.now_s)
+        assert not self.device.violations, self.device.violations[0]
         for command in commands:
             if isinstance(command, Reply):
                 assert command.call_id not in self.replies, "a call is answered once"
                 self.replies[command.call_id] = command
                 self.on_reply.pop(command.call_id, lambda _: None)(command)
-            else:
-                self.device.submit(command, self.now_s)
-        assert not self.device.violations, self.device.violations[0]
+        self._stepping = False
+
+    def _watch_spinning(self, inbox: list[Event]) -> None:
+        if inbox or self.now_s > self._stepped_s:
+            self._idle_steps = 0
+        self._stepped_s = self.now_s
+        self._idle_steps += 1
+        assert self._idle_steps <= MAX_IDLE_STEPS, f"the kernel spins at {self.now_s:.6f} s"
+
+    def make_call(
+        self, request: Request, who: Principal = ROOT, then: Callable[[Reply], None] | None = None
+    ) -> Call:
+        """A call to be put into an inbox; `then` is called with its reply."""
+        self._call_ids += 1
+        if then is not None:
+            self.on_reply[self._call_ids] = then
+        return Call(self._call_ids, who, request)
 
     def start(
         self,
@@ -64,11 +98,12 @@ class SimMachine:
         then: Callable[[Reply], None] | None = None,
     ) -> int:
         """Send a call without waiting; its number."""
-        self._call_ids += 1
-        if then is not None:
-            self.on_reply[self._call_ids] = then
-        self.step([Call(self._call_ids, who, request)])
-        return self._call_ids
+        call = self.make_call(request, who, then)
+        if self._stepping:
+            self._later.append(call)
+        else:
+            self.step([call])
+        return call.call_id
 
     def call(self, request: Request, who: Principal = ROOT) -> Any:
         """Send a call that is answered at once; its result, or raises its error."""
@@ -93,19 +128,29 @@ class SimMachine:
             assert isinstance(reply.value, ReadResult)
             self.output[pid] += [output.token for output in reply.value.outputs]
             if reply.value.eof:
+                assert pid not in self.ended, "one terminal event"
                 self.ended[pid] = reply.value
             else:
                 self.start(Read(pid, take), then=got)
 
         self.start(Read(pid, take), then=got)
 
-    def advance(self, limit_s: float | None = None) -> bool:
-        """Go to the next moment at which something happens; False if nothing ever will."""
+    def process(self, pid: Pid) -> Process:
+        """Living or zombie."""
+        return self.kernel.processes.get(pid) or self.kernel.zombies[pid]
+
+    def next_s(self, limit_s: float | None = None) -> float | None:
+        """The next moment at which something happens; None if nothing ever will."""
         times = [self.device.next_completion_s(), self.kernel.next_wake_s(), limit_s]
         known = [time for time in times if time is not None]
-        if not known:
+        return max(self.now_s, min(known)) if known else None
+
+    def advance(self, limit_s: float | None = None) -> bool:
+        """Go to the next moment at which something happens; False if nothing ever will."""
+        next_s = self.next_s(limit_s)
+        if next_s is None:
             return False
-        self.now_s = max(self.now_s, min(known))
+        self.now_s = next_s
         self.step(list(self.device.poll(self.now_s)))
         return True
 

@@ -1,0 +1,38 @@
+"""Random worlds on a sound device, and the proof that a seed is all there is to a world."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tokenix.tests.sim.world import World
+from tokenix.tests.tidy.tree import ROOT
+
+CHUNKS = 24
+CHUNK = 50
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_calm_worlds_end_well(chunk: int) -> None:
+    for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        World(2 * number).run()
+
+
+def test_same_seed_same_story() -> None:
+    assert World(4).run() == World(4).run() != World(6).run()
+
+
+def test_no_story_hangs_on_the_hash_seed() -> None:
+    program = (
+        "from tokenix.tests.sim.world import World\n"
+        "print([World(seed).run() for seed in range(40)])\n"
+    )
+    told = []
+    for hash_seed in ("0", "4711"):
+        env = {**os.environ, "PYTHONPATH": str(ROOT / ".lib"), "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+        )
+        told.append(done.stdout)
+    assert told[0] == told[1]

@@ -1,0 +1,299 @@
+"""Random small worlds: everything that callers, readers, operators and devices do, from one seed.
+
+    draw a machine -> callers act at random moments -> heal -> everything must end, nothing leak
+
+Safety first: every token of every process equals the oracle, one terminal event each, the books
+hold after each step. Then the faults stop, the stopped go on, the readers read, and all must end
+within a bound of steps.
+
+    python -m tokenix.tests.sim.world SEED      tells the story of one world
+"""
+
+import heapq
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tokenix.drivers.sim import CostModel, FaultPlan
+from tokenix.drivers.sim.faults import Kind
+from tokenix.kernel import audit
+from tokenix.kernel.calls import Principal, Request
+from tokenix.kernel.event import Event, Reply
+from tokenix.kernel.params import Params
+from tokenix.kernel.process import Process
+from tokenix.mm.ids import Pid
+from tokenix.sched.plan import Pause, PauseMode, Plan
+from tokenix.tests.sim.callers import Callers
+from tokenix.tests.sim.machine import ROOT, SimMachine
+
+FAULTS: dict[Kind, float] = {
+    "fail_out": 0.15, "fail_in": 0.15, "corrupt_slot": 0.1, "lose_slot": 0.1,
+    "delay_out": 0.1, "delay_in": 0.1, "device": 0.05, "row": 0.01,
+}  # fmt: skip
+
+STEPS_PER_TOKEN = 12
+MIN_STEPS = 400
+"""After healing, all must end within so many steps, and so many for each token still to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a world runs on."""
+
+    frames: int
+    host_slots: int
+    page_tokens: int
+    policy: str
+    eos_token: int | None
+    horizon_s: float
+    params: Params
+    cost: CostModel
+    fault_rates: dict[Kind, float]
+    force: float
+    """Chance of each ready process to be paused by force in each plan."""
+
+
+def draw_machine(chance: random.Random, harsh: bool) -> Machine:
+    """Small enough to be short of memory most of the time."""
+    frames = chance.choice([3, 4, 5, 6, 8, 8, 10, 12, 16, 24, 40])
+    slow = chance.choice([1.0, 1.0, 10.0])
+    link_s = chance.choice([1e-5, 1e-4, 1e-3, 1e-2, 0.1])
+    kinds = [kind for kind in FAULTS if chance.random() < 0.5] if harsh else []
+    return Machine(
+        frames=frames,
+        host_slots=int(frames * chance.choice([0, 0.25, 0.5, 1, 2, 4])),
+        page_tokens=chance.choice([1, 2, 3, 4, 4, 8]),
+        policy=chance.choice(["progress", "progress", "fcfs", "retract"]),
+        eos_token=chance.choice([None, 0]),
+        horizon_s=chance.choice([0.2, 1.0, 3.0]) * slow,
+        params=Params(
+            pipe_tokens=chance.choice([1, 2, 7, 4096, 4096]),
+            max_processes=chance.choice([5, 100, 100]),
+            max_zombies=chance.choice([2, 5, 5]),
+            prefix_cache=chance.random() < 0.6,
+            poison=True,
+        ),
+        cost=CostModel(
+            base_s=4e-3 * slow,
+            prefill_token_s=chance.choice([50e-6, 1e-3]),
+            in_page_s=link_s,
+            out_page_s=link_s,
+            frame_s=chance.choice([5e-6, 5e-3]),
+        ),
+        fault_rates={kind: FAULTS[kind] for kind in kinds},
+        force=chance.choice([0.0, 0.02, 0.1]) if harsh else 0.0,
+    )
+
+
+class World:
+    """One seed's machine and callers. Odd seeds are harsh: the device fails, and processes are
+    paused by force at random moments. In even ones only the kernel itself pauses."""
+
+    def __init__(self, seed: int, tell: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.spec = draw_machine(self.chance, harsh=seed % 2 == 1)
+        self.machine = self._boot()
+        self.tell = tell
+        self._told = 0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = 0
+        self._inbox: list[Event] = []
+        self.callers = Callers(self)
+        if self.spec.force:
+            self._force_pauses()
+
+    def _boot(self) -> SimMachine:
+        spec = self.spec
+        faults = FaultPlan(self.seed, dict(spec.fault_rates), delay_s=9.0)
+        return SimMachine(
+            spec.frames,
+            spec.host_slots,
+            spec.policy,
+            spec.params,
+            page_tokens=spec.page_tokens,
+            eos_token=spec.eos_token,
+            cost=spec.cost,
+            faults=faults,
+            seed=self.seed,
+        )
+
+    # ---- for callers ----
+
+    @property
+    def now_s(self) -> float:
+        return self.machine.now_s
+
+    def at(self, when_s: float, act: Callable[[], None]) -> None:
+        """Do `act` at `when_s`, or now if that has passed."""
+        self._serial += 1
+        heapq.heappush(self._heap, (max(when_s, self.now_s), self._serial, act))
+
+    def send(
+        self, request: Request, who: Principal = ROOT, then: Callable[[Reply], None] | None = None
+    ) -> int:
+        """Put a call into the next inbox; its number."""
+        if self.tell is not None:
+            self._say(f"call {request}")
+        call = self.machine.make_call(request, who, self._answered(request, who, then))
+        self._inbox.append(call)
+        return call.call_id
+
+    def _answered(
+        self, request: Request, who: Principal, then: Callable[[Reply], None] | None
+    ) -> Callable[[Reply], None]:
+        def got(reply: Reply) -> None:
+            if self.tell is not None and reply.error is not None:
+                self._say(f"     {type(request).__name__} -> {reply.error}")
+            self.callers.check_reply(request, who, reply)
+            if then is not None:
+                then(reply)
+
+        return got
+
+    def process(self, pid: Pid) -> Process:
+        return self.machine.process(pid)
+
+    # ---- running ----
+
+    def run(self) -> str:
+        """The whole story; returns the digest of its trace."""
+        try:
+            self.callers.begin(self.spec.horizon_s)
+            self._run_until(self.spec.horizon_s)
+            self._heal()
+            self._finish()
+        except Exception as why:
+            where = f"world {self.seed} at {self.now_s:.6f} s, step {self.machine.steps}"
+            hint = f"replay: python -m tokenix.tests.sim.world {self.seed}"
+            raise AssertionError(f"{where}: {type(why).__name__}: {why}\n{hint}") from why
+        return self.machine.kernel.trace.digest()
+
+    def _run_until(self, until_s: float) -> None:
+        while self.now_s < until_s:
+            self._step(until_s)
+
+    def _step(self, until_s: float | None) -> bool:
+        """Go to the next moment; False if there is none."""
+        machine = self.machine
+        limit = [when for when in (until_s,) if when is not None]
+        if self._heap:
+            limit.append(self._heap[0][0])
+        if self._inbox:
+            limit.append(self.now_s)
+        next_s = machine.next_s(min(limit, default=None))
+        if next_s is None:
+            return False
+        machine.now_s = next_s
+        acts = 0
+        while self._heap and self._heap[0][0] <= next_s and acts < 4:
+            acts += 1
+            heapq.heappop(self._heap)[2]()
+        inbox, self._inbox = self._inbox, []
+        if self.chance.random() < 0.8 or not inbox:
+            inbox += machine.device.poll(next_s)
+        machine.step(inbox)
+        self.callers.observe()
+        self._check_busy()
+        if self.tell is not None:
+            self._tell_trace()
+        return True
+
+    def _heal(self) -> None:
+        """No more faults, no more force; callers let everything end."""
+        if self.tell is not None:
+            self._say("---- healing ----")
+        self.machine.device._faults.rates.clear()
+        self.spec = replace(self.spec, force=0.0)
+        self._heap.clear()
+        self.callers.heal()
+
+    def _finish(self) -> None:
+        kernel = self.machine.kernel
+        todo = sum(p.max_tokens + p.length + len(p.stdin) for p in kernel.processes.values())
+        bound = MIN_STEPS + STEPS_PER_TOKEN * todo
+        for _ in range(bound):
+            idle = not kernel.processes and self.machine.device.next_completion_s() is None
+            if idle and not self._heap and not self._inbox:
+                if self.callers.reap():
+                    continue
+                self.callers.check_over()
+                audit.check_idle(kernel)
+                assert self.machine.device.fences.count_unfinished() == 0
+                return
+            assert self._step(None), f"deadlock: nothing will ever happen; left: {self._left()}"
+        raise AssertionError(f"livelock: {bound} steps after healing, not all have ended")
+
+    def _check_busy(self) -> None:
+        """Whoever can run does, unless copies are under way that bring it memory."""
+        kernel = self.machine.kernel
+        if kernel.in_flight is not None or kernel.memory.peek_frame_copies():
+            return
+        idle = [p for p in kernel.scheduler.ready.values() if p.todo_tokens]
+        wake_s = kernel.next_wake_s()
+        if idle and not list(kernel.memory.transfers.peek_all()):
+            late = wake_s is None or wake_s > self.now_s
+            assert not late, f"the device is idle; left: {self._left()}"
+
+    def _left(self) -> str:
+        kernel = self.machine.kernel
+        view = kernel.memory.view()
+        left = [
+            f"{p.pid} {p.state.value} hold={p.hold.value} computed {p.space.computed}/{p.length} "
+            f"pages {p.space.mapped}-{p.space.missing}"
+            for p in kernel.processes.values()
+        ]
+        return "; ".join([*left, str(view)])
+
+    def _force_pauses(self) -> None:
+        """Pause random ready processes through the kernel's own path, as part of its plans."""
+        scheduler = self.machine.kernel.scheduler
+        decide = scheduler.plan
+
+        def plan(memory: object, now_s: float) -> Plan:
+            made = decide(memory, now_s)  # type: ignore[arg-type]
+            if not self.spec.force:
+                return made
+            taken = {pause.pid for pause in made.pause}
+            forced = [
+                Pause(pid, self.chance.choice(list(PauseMode)), "forced")
+                for pid in scheduler.ready
+                if pid not in taken and self.chance.random() < self.spec.force
+            ]
+            if not forced:
+                return made
+            gone = {pause.pid for pause in forced}
+            run = tuple(run for run in made.run if run.pid not in gone)
+            return replace(made, pause=made.pause + tuple(forced), run=run, wake_s=now_s)
+
+        scheduler.plan = plan  # type: ignore[method-assign, assignment]
+
+    # ---- the story ----
+
+    def _say(self, line: str) -> None:
+        assert self.tell is not None
+        self.tell(f"{self.now_s:12.6f}  {line}")
+
+    def _tell_trace(self) -> None:
+        for event in self.machine.kernel.trace.since(self._told, 1 << 30):
+            self._told = event.seq
+            detail = " ".join(f"{key}={value}" for key, value in event.detail)
+            self._say(f"     {event.pid or '-'} {event.kind} {detail}")
+        flight = self.machine.kernel.in_flight
+        if flight is not None and flight.started_s == self.now_s:
+            rows = ", ".join(f"{process.pid}+{tokens}" for process, tokens in flight.rows)
+            self._say(f"     forward {rows}")
+
+
+def main() -> int:
+    """Tell the story of one seed."""
+    seed = int(sys.argv[1])
+    world = World(seed, tell=lambda line: sys.stdout.write(line + "\n"))
+    sys.stdout.write(f"{world.spec}\n")
+    sys.stdout.write(f"digest {world.run()}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
