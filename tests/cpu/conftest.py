@@ -1,0 +1,101 @@
+"""Tiny random models of every supported family, and ways to run them."""
+
+import pytest
+
+pytest.importorskip("numba")
+
+from dataclasses import replace
+
+import numpy as np
+
+from tokenix.drivers.cpu.arena import FrameArena, PageShape
+from tokenix.drivers.cpu.jit import set_threads
+from tokenix.drivers.cpu.step import Chunk, ModelStep
+from tokenix.models.config import ModelConfig, RopeConfig
+from tokenix.models.tensor_names import expected_shapes
+
+TINY = ModelConfig(
+    name="tiny",
+    architecture="llama",
+    layers=2,
+    hidden=96,
+    heads=6,
+    kv_heads=2,
+    head_dim=16,
+    ffn=96,
+    vocab_tokens=203,
+    max_context_tokens=256,
+    rms_eps=1e-5,
+    rope=RopeConfig(theta=10000.0, dim=16),
+)
+WIDE_ROPE = RopeConfig(theta=1e6, dim=32)
+FAMILIES = {
+    "llama": TINY,
+    "tied": replace(TINY, tied_embeddings=True),
+    "mistral": replace(TINY, architecture="mistral", heads=4, kv_heads=1),
+    "qwen2": replace(TINY, architecture="qwen2", qkv_bias=True, heads=4),
+    "qwen3": replace(
+        TINY, architecture="qwen3", qk_norm=True, head_dim=32, rms_eps=1e-6, rope=WIDE_ROPE
+    ),
+}
+
+
+class RandomWeights:
+    """Keeps `models.weights.Weights` for what the driver asks of it."""
+
+    def __init__(self, config, seed=0):
+        rng = np.random.default_rng(seed)
+        self.tensors = {}
+        for name, shape in expected_shapes(config).items():
+            if name.endswith("norm"):
+                value = rng.uniform(0.5, 1.5, shape)
+            else:
+                value = rng.standard_normal(shape) * (1.5 / shape[-1] ** 0.5)
+            if name == "embed":
+                value *= 8
+            self.tensors[name] = value.astype(np.float32)
+
+    def names(self):
+        return list(self.tensors)
+
+    def float32(self, name):
+        return self.tensors[name].copy()
+
+
+class Model:
+    """A step with its own arena, and sequences in scattered frames."""
+
+    def __init__(self, config, weights=None, kv="f16", dense="f16", frames=96, page_tokens=16):
+        set_threads(2)
+        self.config = config
+        shape = PageShape.of(config, page_tokens, kv)
+        self.arena = FrameArena(shape, frames)
+        self.step = ModelStep(config, weights or RandomWeights(config), self.arena, dense)
+        pages = np.random.default_rng(7).permutation(frames).astype(np.int32)
+        self.tables = np.ascontiguousarray(pages[: frames // 6 * 6].reshape(6, -1))
+
+    def run(self, *chunks):
+        """Logits of the wanted rows, a copy."""
+        return self.step.forward(self.tables, list(chunks)).copy()
+
+    def all_logits(self, table, tokens, size=None):
+        """Logits of every position of a sequence, run in chunks of `size`."""
+        size = size or len(tokens)
+        parts = [
+            self.run(Chunk(table, at, tuple(tokens[at : at + size]), True))
+            for at in range(0, len(tokens), size)
+        ]
+        return np.concatenate(parts)
+
+    def page(self, table, vpn):
+        return self.arena.page_bytes(self.tables[table, vpn]).copy()
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    return Model(TINY)
+
+
+@pytest.fixture
+def tokens(seed):
+    return [int(t) for t in np.random.default_rng(seed).integers(0, TINY.vocab_tokens, 120)]

@@ -1,0 +1,101 @@
+"""A row's logits and KV are the same bits in every batch, every chunking and on all threads."""
+
+import numpy as np
+import pytest
+
+from tokenix.drivers.cpu.step import MAX_PASS_TOKENS, Chunk
+from tokenix.tests.cpu.conftest import FAMILIES, Model
+
+BITS = np.int32
+
+
+def same(a, b):
+    return a.shape == b.shape and bool((a.view(BITS) == b.view(BITS)).all())
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 37])
+def test_chunks_give_the_bits_of_the_whole(tiny, tokens, size):
+    whole = tiny.all_logits(0, tokens)
+    pages = [tiny.page(0, vpn) for vpn in range(len(tokens) // 16)]
+    assert np.isfinite(whole).all()
+    assert same(tiny.all_logits(1, tokens, size), whole)
+    for vpn, page in enumerate(pages):
+        assert (tiny.page(1, vpn) == page).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_chunk_invariant(family, tokens):
+    model = Model(FAMILIES[family])
+    assert same(model.all_logits(0, tokens[:40], 7), model.all_logits(1, tokens[:40]))
+
+
+def test_random_batches_give_the_bits_of_a_row_alone(tiny, seed):
+    rng = np.random.default_rng(seed)
+    texts = [[int(t) for t in rng.integers(0, 203, 90)] for _ in range(5)]
+    alone = [tiny.all_logits(0, text) for text in texts]
+    done = [0] * 5
+    while any(at < 90 for at in done):
+        chunks = []
+        for row in rng.permutation(5).tolist():
+            size = int(rng.choice([0, 1, 1, 1, 2, 17, 33]))
+            part = tuple(texts[row][done[row] : done[row] + size])
+            if part:
+                chunks.append(Chunk(row + 1, done[row], part, True))
+        if not chunks:
+            continue
+        logits = tiny.run(*chunks)
+        at = 0
+        for chunk in chunks:
+            row, end = chunk.table - 1, chunk.start + len(chunk.tokens)
+            assert same(logits[at : at + len(chunk.tokens)], alone[row][chunk.start : end])
+            at += len(chunk.tokens)
+            done[row] = end
+
+
+def test_the_number_of_workers_does_not_matter(tiny, tokens, monkeypatch):
+    two = tiny.all_logits(0, tokens)
+    monkeypatch.setattr(tiny.step, "_choose_workers", lambda count: 1)
+    one = tiny.all_logits(1, tokens)
+    monkeypatch.setattr(tiny.step, "_choose_workers", lambda count: 2)
+    assert same(one, two)
+    for _ in range(20):
+        assert same(tiny.all_logits(2, tokens), two)
+
+
+def test_only_wanted_logits_come(tiny, tokens):
+    whole = tiny.all_logits(0, tokens)
+    got = tiny.run(
+        Chunk(1, 0, tuple(tokens[:5]), False),
+        Chunk(2, 0, tuple(tokens[:9]), None),
+        Chunk(3, 0, tuple(tokens[:3]), True),
+    )
+    assert same(got, np.stack([whole[8], *whole[:3]]))
+    assert tiny.run(Chunk(1, 5, (tokens[5],), False)).shape == (0, 203)
+
+
+def test_a_long_batch_is_run_in_passes(tokens):
+    model = Model(FAMILIES["llama"], frames=240)
+    text = (tokens * 3)[:250]
+    alone = model.all_logits(0, text)
+    assert 3 * len(text) > MAX_PASS_TOKENS
+    got = model.run(*[Chunk(table, 0, tuple(text), None) for table in (1, 2, 3)])
+    assert same(got, np.stack([alone[-1]] * 3))
+
+
+def test_junk_behind_a_query_is_never_read(tiny, tokens):
+    clean = tiny.all_logits(0, tokens[:40])
+    for pfn in tiny.tables[1]:
+        tiny.arena.poison(pfn)
+    assert same(tiny.all_logits(1, tokens[:40], 5), clean)
+
+
+def test_a_poisoned_key_reaches_the_logits(tiny, tokens):
+    for poisoned in (0, 1):
+        tiny.all_logits(1, tokens[:40])
+        tiny.arena.poison(tiny.tables[1, poisoned])
+        assert np.isnan(tiny.run(Chunk(1, 40, (5,), None))).all()
+
+
+def test_a_larger_page_gives_the_same_bits(tiny, tokens):
+    wide = Model(FAMILIES["llama"], frames=48, page_tokens=32)
+    assert same(wide.all_logits(0, tokens, 29), tiny.all_logits(0, tokens))

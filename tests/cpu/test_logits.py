@@ -1,0 +1,113 @@
+"""Logits against transformers in float32: the shipped model on ordinary text, and tiny models."""
+
+import importlib
+import inspect
+
+import numpy as np
+import pytest
+
+from tokenix.models.registry import load_image
+from tokenix.tests.cpu.conftest import FAMILIES, Model, RandomWeights
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+POSITIONS = 2048
+MODULES = """
+    asyncio.events argparse ast bisect calendar cmd collections contextlib copy csv dataclasses
+    datetime decimal difflib dis doctest email.message fractions functools heapq json logging
+    pathlib random statistics string textwrap threading typing unittest.mock zipfile
+"""
+
+HF_NAMES = {
+    "attn_norm": "input_layernorm.weight",
+    "ffn_norm": "post_attention_layernorm.weight",
+    **{part: f"self_attn.{part}_proj.weight" for part in "qkvo"},
+    **{f"{part}_bias": f"self_attn.{part}_proj.bias" for part in "qkv"},
+    **{f"{part}_norm": f"self_attn.{part}_norm.weight" for part in "qk"},
+    **{part: f"mlp.{part}_proj.weight" for part in ("gate", "up", "down")},
+}
+WHOLE_NAMES = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+CLASSES = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    "mistral": ("MistralConfig", "MistralForCausalLM"),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+}
+
+
+def hf_name(name):
+    if name in WHOLE_NAMES:
+        return f"{WHOLE_NAMES[name]}.weight"
+    _, layer, part = name.split(".")
+    return f"model.layers.{layer}.{HF_NAMES[part]}"
+
+
+def reference(config, weights, tokens):
+    """Logits [tokens, vocab] of transformers' own model with these weights, in float32."""
+    settings, model = (getattr(transformers, name) for name in CLASSES[config.architecture])
+    fresh = model(
+        settings(
+            hidden_size=config.hidden,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            intermediate_size=config.ffn,
+            vocab_size=config.vocab_tokens,
+            max_position_embeddings=config.max_context_tokens,
+            rms_norm_eps=config.rms_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope.theta},
+            tie_word_embeddings=config.tied_embeddings,
+        )
+    )
+    state = {hf_name(name): torch.from_numpy(weights.float32(name)) for name in weights.names()}
+    if config.tied_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    fresh.load_state_dict(state)
+    with torch.no_grad():
+        return fresh.eval().float()(torch.tensor([tokens])).logits[0].double().numpy()
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tiny_models_agree_with_transformers(family, tokens):
+    config = FAMILIES[family]
+    weights = RandomWeights(config, seed=3)
+    expected = reference(config, weights, tokens)
+    found = Model(config, weights, kv="f32", dense="f32").all_logits(0, tokens, 48)
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    try:
+        return load_image("smollm2")
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+
+
+def ordinary_text():
+    return "\n\n".join(
+        inspect.getdoc(importlib.import_module(name)) or "" for name in MODULES.split()
+    )
+
+
+def test_the_shipped_model_agrees_with_transformers(shipped):
+    """Bounds: top-1 agreement >= 99.5 %, mean KL < 1e-3, perplexity within 0.5 %."""
+    tokens = shipped.tokenizer.encode(ordinary_text())[:POSITIONS]
+    assert len(tokens) == POSITIONS
+    expected = log_softmax(reference(shipped.config, shipped.weights, tokens))
+    model = Model(shipped.config, shipped.weights, frames=6 * POSITIONS // 16)
+    found = log_softmax(model.all_logits(0, tokens, 100).astype(np.float64))
+    same_top = (found.argmax(axis=1) == expected.argmax(axis=1)).mean()
+    divergence = (np.exp(expected) * (expected - found)).sum(axis=1).mean()
+    rows = np.arange(POSITIONS - 1)
+    losses = [-p[rows, tokens[1:]].mean() for p in (found, expected)]
+    assert same_top >= 0.995
+    assert divergence < 1e-3
+    assert abs(np.exp(losses[0] - losses[1]) - 1) < 0.005
