@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Task
 from tokenix.sched.ledger import Ledger
-from tokenix.sched.load import Load
+from tokenix.sched.load import Horizon, Load
 from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse, Run
 from tokenix.sched.policy import Policy
 from tokenix.sched.world import World
@@ -36,6 +36,8 @@ class Draft:
     """Someone ahead of the newcomers (or a newcomer) was refused memory."""
     load: Load | None = None
     """What the working-set test counted, if it was asked."""
+    horizon: Horizon | None = None
+    """What the horizon test counted; void after a pause or a resume."""
 
     @classmethod
     def open(cls, world: World, policy: Policy) -> "Draft":
@@ -75,6 +77,11 @@ class Draft:
         """On the link towards the host: paused, but not back yet."""
         return [t for t in self.world.queues.moving.values() if not t.space.active]
 
+    def displaced(self) -> list[Task]:
+        """Paused by this plan, except those that were stopped before."""
+        ready = self.world.queues.ready
+        return [ready[pid] for pid in self.pause if pid in ready]
+
     def count_running(self) -> int:
         """Sequences that run or are about to."""
         return len(self.runnable()) + len(self.arriving())
@@ -105,6 +112,7 @@ class Draft:
         self.ledger.pause(task, mode)
         self.ledger.give_back(self.grants.pop(pid, 0))
         self.run.pop(pid, None)
+        self.horizon = None
 
     def do_resume(self, task: Task) -> None:
         pid = task.entity.pid
@@ -114,6 +122,7 @@ class Draft:
             self.loaded[pid] = task
         self.ledger.take(self.world.need(task), mine)
         self.resume[pid] = task
+        self.horizon = None
         self.in_queue_s += task.space.missing * self.world.memory.in_s_per_page
 
     def do_admit(self, task: Task) -> None:

@@ -1,6 +1,8 @@
-"""What the living need: pages that must be resident, pages alive, and the mean lead."""
+"""What the living need: pages that must be resident now or soon, pages alive, the mean lead."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tokenix.sched import reader
 from tokenix.sched.world import World
@@ -17,6 +19,26 @@ class Load:
         """A newcomer was admitted."""
         self.resident_pages += pages * residency
         self.alive_pages += pages
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """Pages by the time they must be resident, summed up in that order."""
+
+    always: int
+    times_s: list[float]
+    sums: list[int]
+
+    @classmethod
+    def of(cls, always: int, times: list[tuple[float, int]]) -> "Horizon":
+        """`times`: (seconds from now, pages)."""
+        times = sorted(times)
+        sums = list(accumulate((pages for _, pages in times), initial=0))
+        return cls(always, [time_s for time_s, _ in times], sums)
+
+    def pages_before(self, horizon_s: float) -> int:
+        """Pages that must be resident at some time before `horizon_s` from now."""
+        return self.always + self.sums[bisect_left(self.times_s, horizon_s)]
 
 
 def measure_load(world: World) -> Load:

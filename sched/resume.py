@@ -24,10 +24,10 @@ def slack_s(draft: Draft, task: Task) -> float:
 def resume_due(draft: Draft) -> None:
     """Those that are due, earliest deadline first, before anyone new. They may displace."""
     for task in by_owed(draft):
-        if draft.count_running() >= draft.world.tunables.max_running:
-            return
         if slack_s(draft, task) > 0:
             continue
+        if draft.count_running() >= draft.world.tunables.max_running:
+            return
         reason = f"resume of {task.entity.pid}"
         room = make_room(draft, draft.world.need(task), task, resume_bar(draft, task), reason)
         if room is Room.NOW:

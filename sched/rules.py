@@ -8,7 +8,7 @@ import math
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
-from tokenix.sched.load import Load, measure_load
+from tokenix.sched.load import Horizon, Load, measure_load
 
 
 def just_in_time(draft: Draft, task: Task) -> bool:
@@ -66,18 +66,26 @@ def within_horizon(draft: Draft, task: Task) -> bool:
     world, tunables = draft.world, draft.world.tunables
     prefill_s = tunables.horizon_prefills * world.prefill_s(task.todo_tokens)
     horizon_s = prefill_s + 2 * world.rates.step_s + tunables.margin_s + tunables.hysteresis_s
-    occupied = world.need(task)
-    for other in (*draft.runnable(), *draft.arriving()):
-        if other.entity.pid in draft.admit:
-            occupied += world.need(other)
-        elif reader.tier_of(other.entity) == 0 and (
-            reader.before_first_token(other.entity) or world.lead_s(other) < horizon_s
-        ):
-            occupied += other.space.mapped
-    for other in (*draft.paused(), *draft.leaving()):
-        if world.owed_s(other) - world.restore_s(other) < horizon_s:
-            occupied += world.footprint(other)
-    return occupied <= world.memory.total_frames
+    needed = world.need(task) + sum(world.need(other) for other in draft.admit.values())
+    if draft.horizon is None:
+        draft.horizon = measure_horizon(draft)
+    return needed + draft.horizon.pages_before(horizon_s) <= world.memory.total_frames
+
+
+def measure_horizon(draft: Draft) -> Horizon:
+    """When each process that is alive must be resident, newcomers of this plan apart."""
+    world = draft.world
+    always = 0
+    times: list[tuple[float, int]] = []
+    for other in (*draft.ready(), *draft.loaded.values(), *draft.arriving()):
+        if reader.tier_of(other.entity) == 0:
+            if reader.before_first_token(other.entity):
+                always += other.space.mapped
+            else:
+                times.append((world.lead_s(other), other.space.mapped))
+    for other in (*draft.paused(), *draft.leaving(), *draft.displaced()):
+        times.append((world.owed_s(other) - world.restore_s(other), world.footprint(other)))
+    return Horizon.of(always, times)
 
 
 def budget_left(draft: Draft, task: Task) -> bool:

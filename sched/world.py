@@ -19,12 +19,12 @@ def count_pages(tokens: int, page_tokens: int) -> int:
 def find_trickle(queues: Queues, now_s: float, tunables: Tunables) -> Pid | None:
     """The batch or idle newcomer that has waited too long while none of them is alive: one of
     them at a time gets through whatever the load is (B12)."""
-    for queue in (queues.ready, queues.paused, queues.moving):
-        if any(reader.tier_of(task.entity) for task in queue.values()):
-            return None
     waiting = [t.entity for t in queues.waiting.values() if reader.tier_of(t.entity)]
     if not waiting:
         return None
+    for queue in (queues.ready, queues.paused, queues.moving):
+        if any(reader.tier_of(task.entity) for task in queue.values()):
+            return None
     oldest = min(waiting, key=lambda entity: (entity.waiting_since_s, entity.pid))
     limit_s = tunables.max_wait_targets * tunables.target_s(oldest.qos)
     return oldest.pid if now_s - oldest.waiting_since_s > limit_s else None
