@@ -1,0 +1,144 @@
+"""Outputs of the real model are the same tokens, whatever happens to a process on the way."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import tokenix
+from tokenix.kernel.params import Params
+from tokenix.mm.ids import Pid
+from tokenix.sched.plan import PauseMode
+from tokenix.syscalls.inproc import Syscalls
+from tokenix.syscalls.requests import SpawnOptions
+from tokenix.tests.rude import RudeScheduler
+
+SYSTEM = "You are a careful clerk who answers every question in one plain sentence. "
+PROMPTS = (
+    "What is a page fault?",
+    "Name three rivers of Europe.",
+    "Why does bread rise in the oven?",
+    "Write a line about the sea.",
+)
+GREEDY: SpawnOptions = {"max_tokens": 24, "ignore_eos": True}
+SEEDED: SpawnOptions = {
+    "max_tokens": 24, "ignore_eos": True, "temperature": 0.9, "top_p": 0.95, "seed": 7,
+    "repetition_penalty": 1.1, "frequency_penalty": 0.2, "logprobs": 2,
+}  # fmt: skip
+PAGES = 96
+PATIENT = {f"target_{qos}_s": 600.0 for qos in ("interactive", "stream", "batch", "idle")}
+"""Nobody is refused, however slow the machine of the test is."""
+CASES = [(SYSTEM + prompt, options) for prompt in PROMPTS for options in (GREEDY, SEEDED)]
+Drawn = list[tuple[int, float, tuple[tuple[int, float], ...]]]
+
+
+def machine(prefix_cache: bool) -> Syscalls:
+    return tokenix.boot(
+        "smollm2",
+        device_pages=PAGES,
+        params=Params(prefix_cache=prefix_cache, poison=True),
+        tunables=PATIENT,
+    )
+
+
+def drawn(k: Syscalls, pid: Pid) -> Drawn:
+    """Everything that was drawn, to the last bit of its log probabilities."""
+    found: Drawn = []
+    while True:
+        result = k.read(pid)
+        found += [(output.token, output.logprob, output.top) for output in result.outputs]
+        if result.eof:
+            assert result.reason is not None and result.reason.value == "length", result.error
+            return found
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[Drawn]:
+    """The reference: each process alone on the machine, never paused, no prefix cache."""
+    with machine(prefix_cache=False) as k:
+        return [drawn(k, k.spawn(prompt, **options)) for prompt, options in CASES]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["prefix-cache", "no-cache"])
+def shared(request: pytest.FixtureRequest) -> Iterator[Syscalls]:
+    with machine(prefix_cache=request.param) as k:
+        yield k
+
+
+def rude(k: Syscalls, every: int, *modes: PauseMode) -> RudeScheduler:
+    """Put a rude scheduler in charge of an idle machine."""
+    kernel = k.machine.kernel
+    assert not kernel.processes
+    kernel.scheduler = RudeScheduler(kernel.scheduler, every, modes)
+    return kernel.scheduler
+
+
+def test_batching_changes_nothing(shared: Syscalls, alone: list[Drawn]) -> None:
+    pids = [shared.spawn(prompt, **options) for prompt, options in CASES]
+    assert [drawn(shared, pid) for pid in pids] == alone
+
+
+@pytest.mark.parametrize("every", [1, 3, 16, 0], ids=["every-1", "every-3", "every-16", "random"])
+@pytest.mark.parametrize("mode", [PauseMode.SWAP, PauseMode.RECOMPUTE])
+def test_preemption_changes_nothing(
+    shared: Syscalls, alone: list[Drawn], every: int, mode: PauseMode
+) -> None:
+    scheduler = rude(shared, every, mode)
+    pids = [shared.spawn(prompt, **options) for prompt, options in CASES]
+    assert [drawn(shared, pid) for pid in pids] == alone
+    assert scheduler.forced[mode] >= len(CASES), "every process was preempted"
+
+
+@pytest.mark.parametrize("mode", [PauseMode.SWAP, PauseMode.RECOMPUTE])
+def test_preemption_of_a_process_that_runs_alone(
+    shared: Syscalls, alone: list[Drawn], mode: PauseMode
+) -> None:
+    scheduler = rude(shared, 2, mode)
+    for (prompt, options), expected in list(zip(CASES, alone, strict=True))[:2]:
+        assert drawn(shared, shared.spawn(prompt, **options)) == expected
+    assert scheduler.forced[mode] >= 2
+
+
+def test_forks_continue_as_their_parent_would(shared: Syscalls, alone: list[Drawn]) -> None:
+    """Greedy children repeat what is left of the parent's output, preempted or not."""
+    rude(shared, 0, PauseMode.SWAP, PauseMode.RECOMPUTE)
+    prompt, options = CASES[0]
+    parent = shared.spawn(prompt, **options)
+    first = shared.read(parent, max_tokens=5)
+    shared.kill(parent, tokenix.SIGSTOP)
+    known = shared.stat(parent).output_tokens
+    children = shared.fork(parent, 3)
+    for pid in (*children, parent):
+        shared.kill(pid, tokenix.SIGCONT)
+    expected = alone[0]
+    for child in children:
+        assert drawn(shared, child) == expected[known:]
+    assert [output.token for output in first.outputs] + [token for token, _, _ in drawn(
+        shared, parent
+    )] == [token for token, _, _ in expected]  # fmt: skip
+
+
+def test_seeded_forks_differ_and_repeat(shared: Syscalls) -> None:
+    prompt, options = CASES[1]
+    texts = []
+    for _ in range(2):
+        parent = shared.spawn(prompt, **options)
+        shared.read(parent, max_tokens=1)
+        shared.kill(parent, tokenix.SIGSTOP)
+        known = shared.stat(parent).output_tokens
+        children = shared.fork(parent, 2, seeds=(1, 2))
+        for pid in (*children, parent):
+            shared.kill(pid, tokenix.SIGCONT)
+        texts.append((known, [drawn(shared, child) for child in children]))
+        drawn(shared, parent)
+    (known_1, first), (known_2, second) = texts
+    assert first[0] != first[1], "children with different seeds go different ways"
+    if known_1 == known_2:
+        assert first == second, "the same seeds go the same way"
+
+
+def test_memory_is_given_back(shared: Syscalls) -> None:
+    for zombie in shared.ps():
+        shared.wait(zombie.pid)
+    stats = shared.vmstat()
+    assert stats["frames.free"] + stats["frames.cached"] == PAGES
+    assert stats["host.free"] == stats["host.total"]
