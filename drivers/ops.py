@@ -118,7 +118,7 @@ class PageOut:
 
 @dataclass(frozen=True, slots=True)
 class PageIn:
-    """Host slot `slot` to frame `pfn`; valid only if the slot holds `generation` and its checksum."""
+    """Host slot `slot` to frame `pfn`; only if the slot holds `generation` and its checksum."""
 
     slot: Slot
     generation: int

@@ -24,7 +24,7 @@ class RudeScheduler(Scheduler):
         self._modes = modes
         self._random = random.Random(seed)
         self._next: dict[Pid, int] = {}
-        self.forced = {mode: 0 for mode in PauseMode}
+        self.forced = dict.fromkeys(PauseMode, 0)
 
     def plan(self, memory: MemoryView, now_s: float) -> Plan:
         plan = super().plan(memory, now_s)
