@@ -13,6 +13,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -100,13 +101,31 @@ def parallel_kernel(function: F) -> F:
     return _compile(function, parallel=True)
 
 
+@cache
+def _launch() -> None:
+    """Start Numba's threading layer, with OpenMP threads that sleep while they wait.
+
+    By default they spin for milliseconds after each region, on cores that the kernel's own thread
+    needs. OpenMP reads its settings as it is loaded, so the variable is set for that moment only.
+    """
+    chosen = os.environ.get("OMP_WAIT_POLICY")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        numba.get_num_threads()
+    finally:
+        if chosen is None:
+            del os.environ["OMP_WAIT_POLICY"]
+
+
 def get_threads() -> int:
     """How many threads the calling thread's parallel kernels use."""
+    _launch()
     return int(numba.get_num_threads())
 
 
 def set_threads(threads: int) -> int:
     """Bound the calling thread's parallel kernels; returns the number that was set."""
+    _launch()
     bounded = max(1, min(threads, int(_config.NUMBA_NUM_THREADS)))
     numba.set_num_threads(bounded)
     return bounded

@@ -21,9 +21,14 @@ from tokenix.drivers.cpu.rows import norm_row, rotate_append_row, swiglu_row
 from tokenix.drivers.cpu.tile import ADD, OVERWRITE, address, atomic_add, atomic_load
 
 PHASES = 9
-"""Phases of a layer, in the order of `_run_item`."""
+"""Phases of a layer: norm, qkv, rotate and append, attend, o, norm, gate and up, SwiGLU, down."""
 
 HEAD_PHASES = 2
+
+RUN_ROWS = 16
+"""Rows of one item of a large batch: what they write side by side is in no other item's cache
+lines. In a small batch every row is an item."""
+
 PATIENCE = 2000
 """Looks at an unfinished phase before a waiting worker offers its core to others."""
 
@@ -109,7 +114,57 @@ def _count_items(phase: int, w: LayerWeights, shape: Shape, act: Activations, ba
         return count_multiply(w.gate_up.shape[1], tiles, columns)
     if phase == 8:
         return count_multiply(w.down.shape[1], tiles, columns)
-    return len(batch.positions)
+    return _count_runs(len(batch.positions))
+
+
+@kernel
+def _count_runs(rows: int) -> int:
+    """Items of a phase over rows."""
+    return rows if rows <= RUN_ROWS else (rows + RUN_ROWS - 1) // RUN_ROWS
+
+
+@kernel
+def _first_row(rows: int, item: int) -> int:
+    """The first row of an item; that of the next one is the end."""
+    return item if rows <= RUN_ROWS else min(rows, item * RUN_ROWS)
+
+
+@kernel
+def _run_rows(
+    phase: int,
+    layer: int,
+    w: LayerWeights,
+    shape: Shape,
+    act: Activations,
+    batch: Batch,
+    arena: Array,
+    row: int,
+) -> None:
+    if phase == 0:
+        norm_row(act.x, w.attn_norm[layer], shape.eps, act.packed_x, row)
+    elif phase == 5:
+        norm_row(act.x, w.ffn_norm[layer], shape.eps, act.packed_x, row)
+    elif phase == 7:
+        swiglu_row(act.gate_up, act.packed_ffn, row)
+    else:
+        rotate_append_row(
+            act.qkv,
+            w.bias[layer],
+            w.q_norm[layer],
+            w.k_norm[layer],
+            shape.eps,
+            batch.cos,
+            batch.sin,
+            batch.positions,
+            batch.frames,
+            arena,
+            layer * shape.layer_bytes,
+            shape.page_tokens,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            row,
+        )
 
 
 @kernel
@@ -123,34 +178,12 @@ def _run_item(
     arena: Array,
     item: int,
 ) -> None:
-    base = layer * shape.layer_bytes
-    if phase == 0:
-        norm_row(act.x, w.attn_norm[layer], shape.eps, act.packed_x, item)
-    elif phase == 1:
+    if phase == 1:
         multiply_item(w.qkv[layer], act.packed_x, act.qkv, OVERWRITE, item)
-    elif phase == 2:
-        rotate_append_row(
-            act.qkv,
-            w.bias[layer],
-            w.q_norm[layer],
-            w.k_norm[layer],
-            shape.eps,
-            batch.cos,
-            batch.sin,
-            batch.positions,
-            batch.frames,
-            arena,
-            base,
-            shape.page_tokens,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            item,
-        )
     elif phase == 3:
         attend_item(
             arena,
-            base,
+            layer * shape.layer_bytes,
             shape.page_tokens,
             batch.tables,
             batch.blocks,
@@ -163,14 +196,14 @@ def _run_item(
         )
     elif phase == 4:
         multiply_item(w.o[layer], act.packed_mixed, act.x, ADD, item)
-    elif phase == 5:
-        norm_row(act.x, w.ffn_norm[layer], shape.eps, act.packed_x, item)
     elif phase == 6:
         multiply_item(w.gate_up[layer], act.packed_x, act.gate_up, OVERWRITE, item)
-    elif phase == 7:
-        swiglu_row(act.gate_up, act.packed_ffn, item)
-    else:
+    elif phase == 8:
         multiply_item(w.down[layer], act.packed_ffn, act.x, ADD, item)
+    else:
+        rows = len(batch.positions)
+        for row in range(_first_row(rows, item), _first_row(rows, item + 1)):
+            _run_rows(phase, layer, w, shape, act, batch, arena, row)
 
 
 @parallel_kernel
@@ -216,13 +249,14 @@ def run_head(
     for _ in prange(workers):
         at = address(claims)
         for phase in range(HEAD_PHASES):
-            items = len(x)
+            items = _count_runs(len(x))
             if phase == 1:
                 items = count_multiply(head.shape[0], packed.shape[0], packed.shape[2])
             item = atomic_add(at + phase * 16, 1)
             while item < items:
                 if phase == 0:
-                    norm_row(x, norm, eps, packed, item)
+                    for row in range(_first_row(len(x), item), _first_row(len(x), item + 1)):
+                        norm_row(x, norm, eps, packed, row)
                 else:
                     multiply_item(head, packed, logits, OVERWRITE, item)
                 atomic_add(at + phase * 16 + 8, 1)
