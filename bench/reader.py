@@ -1,0 +1,48 @@
+"""The reader of a stream, seen from outside: when it needs each token, and when it had to wait.
+
+    due(1) = t(1) + 1/rate            t(i): delivery of token i [s]
+    due(i) = max(due(i-1), t(i-1)) + 1/rate
+
+The reader begins at the first token and takes `rate` tokens a second. A late token shifts the
+later deadlines, so one pause is one stall.
+"""
+
+from collections.abc import Sequence
+
+STALL_TOLERANCE_S = 0.5
+"""A token later than its deadline by more than this is a visible stall."""
+
+
+def count_stalls(
+    times_s: Sequence[float], tokens_per_s: float, tolerance_s: float = STALL_TOLERANCE_S
+) -> int:
+    """Visible stalls of a reader at `tokens_per_s` who gets its tokens at `times_s`, in order."""
+    return sum(late_s > tolerance_s for late_s in lateness(times_s, tokens_per_s))
+
+
+def lateness(times_s: Sequence[float], tokens_per_s: float) -> list[float]:
+    """Seconds by which each token after the first is later than its deadline; negative: ahead."""
+    assert tokens_per_s > 0, "a reader reads"
+    late: list[float] = []
+    due_s = 0.0
+    for number, time_s in enumerate(times_s):
+        if number:
+            late.append(time_s - due_s)
+            due_s = max(due_s, time_s)
+        else:
+            due_s = time_s
+        due_s += 1.0 / tokens_per_s
+    return late
+
+
+def lead_tokens(times_s: Sequence[float], tokens_per_s: float, now_s: float) -> float:
+    """Tokens that are delivered at `now_s` and not yet read. 0 before the first."""
+    delivered = sum(time_s <= now_s for time_s in times_s)
+    if not delivered:
+        return 0.0
+    read, position_s = 0.0, times_s[0]
+    for time_s in times_s[:delivered]:
+        position_s = max(position_s, time_s) + 1.0 / tokens_per_s
+        read += 1
+    # `position_s` is when the last delivered token has been read.
+    return max(0.0, min(read, (position_s - now_s) * tokens_per_s))

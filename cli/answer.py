@@ -1,0 +1,200 @@
+"""`tokenix run`: options, which words are the model and which the prompt, and one answer."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokenix.cli import stdout
+from tokenix.cli.loading import loading
+from tokenix.cli.status import OK, UsageError
+from tokenix.syscalls.inproc import boot
+from tokenix.syscalls.types import (
+    Output,
+    Pid,
+    Prompt,
+    ReadResult,
+    Rusage,
+    Signal,
+    SpawnOptions,
+    Syscalls,
+    raise_if_failed,
+    text_of,
+)
+
+DEFAULT_MODEL = "smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What was asked for on the command line."""
+
+    spawn: SpawnOptions = field(default_factory=SpawnOptions)
+    system: str | None = None
+    device_pages: int | None = None
+    policy: str = "progress"
+    json: bool = False
+    quiet: bool = False
+
+    @property
+    def raw(self) -> bool:
+        return bool(self.spawn.get("raw", False))
+
+
+def split_words(words: Sequence[str]) -> tuple[str, str | None]:
+    """Model and prompt out of `[MODEL] [PROMPT]`. One word alone is a prompt unless it names a
+    model. The prompt "-", and no prompt without a terminal, read standard input."""
+    match list(words):
+        case []:
+            model, prompt = DEFAULT_MODEL, None
+        case [word] if names_model(word):
+            model, prompt = word, None
+        case [word]:
+            model, prompt = DEFAULT_MODEL, word
+        case [model, prompt]:
+            pass
+        case _:
+            raise UsageError(
+                f"expected [MODEL] PROMPT, got {len(words)} arguments; quote the prompt"
+            )
+    if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
+        prompt = sys.stdin.read().strip()
+        if not prompt:
+            raise UsageError("no prompt: give one as an argument or on standard input")
+    if prompt is not None and not prompt.strip():
+        raise UsageError("the prompt is empty")
+    return model, prompt
+
+
+def names_model(word: str) -> bool:
+    """A known name, a path that exists, or what is spelled like a model file."""
+    from tokenix.models.registry import PACKAGED
+
+    if word in PACKAGED or word.endswith(".gguf"):
+        return True
+    # Longer than any path: a prompt. `exists` would raise.
+    return len(os.fsencode(word)) < 4096 and "\0" not in word and _exists(word)
+
+
+def _exists(word: str) -> bool:
+    try:
+        return Path(word).expanduser().exists()
+    except (OSError, RuntimeError):
+        return False
+
+
+def run(words: Sequence[str], options: RunOptions) -> int:
+    """The command. Exit code."""
+    model, prompt = split_words(words)
+    if options.system is not None and options.raw:
+        raise UsageError("--system needs the chat template, which --raw turns off")
+    if prompt is None and (options.json or not sys.stdout.isatty()):
+        raise UsageError("no prompt: an interactive chat needs a terminal and has no --json")
+    began_s = time.monotonic()
+    with loading(options.quiet or options.json) as progress:
+        k = boot(model, device_pages=options.device_pages, policy=options.policy, progress=progress)
+    with k:
+        load_s = time.monotonic() - began_s
+        if prompt is None:
+            from tokenix.cli.chat import Chat
+
+            return Chat(k, model, options).run()
+        return answer(k, model, prompt, options, load_s)
+
+
+def answer(k: Syscalls, model: str, prompt: str, options: RunOptions, load_s: float) -> int:
+    """Generate one answer, as text while it comes or as one JSON object at the end."""
+    pid = k.spawn(messages_for(prompt, options), **options.spawn)
+    collected: list[Output] = []
+    pieces: list[str] = []
+    while True:
+        result = k.read(pid)
+        collected += result.outputs
+        pieces.append(text_of(result))
+        if not options.json:
+            stdout.write(pieces[-1])
+        if result.eof:
+            raise_if_failed(pid, result)
+            break
+    usage = k.wait(pid).rusage
+    if options.json:
+        stdout.write(json.dumps(as_json(model, "".join(pieces), collected, result, usage, load_s)))
+        stdout.write("\n")
+    else:
+        if not "".join(pieces).endswith("\n"):
+            stdout.write("\n")
+        if not options.quiet:
+            show_timings(usage)
+    return OK
+
+
+def messages_for(prompt: str, options: RunOptions) -> Prompt:
+    """The prompt as `spawn` takes it."""
+    if options.system is None:
+        return prompt
+    return [{"role": "system", "content": options.system}, {"role": "user", "content": prompt}]
+
+
+def as_json(
+    model: str,
+    text: str,
+    outputs: Sequence[Output],
+    last: ReadResult,
+    usage: Rusage,
+    load_s: float,
+) -> Mapping[str, object]:
+    """What `--json` prints."""
+    assert last.reason is not None
+    return {
+        "model": model,
+        "text": text,
+        "tokens": [output.token for output in outputs],
+        "finish_reason": last.reason.value,
+        "timings": {
+            "load_s": round(load_s, 4),
+            "queue_s": round(usage.queue_s, 4),
+            "ttft_s": None if usage.ttft_s is None else round(usage.ttft_s, 4),
+            "prefill_s": round(usage.prefill_s, 4),
+            "decode_s": round(usage.decode_s, 4),
+            "paused_s": round(usage.paused_s, 4),
+            "total_s": round(usage.total_s, 4),
+            "tokens_per_s": round(decode_rate(usage), 2),
+        },
+        "usage": {
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            "preemptions": usage.preemptions,
+        },
+    }
+
+
+def decode_rate(usage: Rusage) -> float:
+    """Output tokens per second, from the first to the last."""
+    if usage.ttft_s is None or usage.output_tokens < 2:
+        return 0.0
+    return (usage.output_tokens - 1) / max(usage.total_s - usage.ttft_s, 1e-9)
+
+
+def show_timings(usage: Rusage) -> None:
+    """One dim line on stderr, where somebody sees it."""
+    if not sys.stderr.isatty() or usage.ttft_s is None:
+        return
+    print(
+        f"\x1b[2m{usage.output_tokens} tokens, {decode_rate(usage):.1f} tokens/s, first after "
+        f"{usage.ttft_s:.2f} s, {usage.cached_tokens} of {usage.prompt_tokens} prompt tokens "
+        "cached\x1b[0m",
+        file=sys.stderr,
+    )
+
+
+def stop(k: Syscalls, pid: Pid) -> None:
+    """End a process that may have ended already, and forget it."""
+    try:
+        k.kill(pid, Signal.TERM)
+        k.wait(pid)
+    except (ProcessLookupError, ChildProcessError):
+        return

@@ -1,0 +1,66 @@
+"""The `tokenix` command: from a command line to an exit code, whatever happens."""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Sequence
+
+from tokenix.cli import stdout
+from tokenix.cli.status import FAILED, INTERRUPTED, PIPE_CLOSED, Failure, of_os_error, report
+
+TRACEBACK_VARIABLE = "TOKENIX_TRACEBACK"
+"""Set it to see where an error comes from."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit code: 0, 1 it failed, 2 it was called wrongly, 130 interrupted."""
+    trace = bool(os.environ.get(TRACEBACK_VARIABLE))
+    if not trace:
+        # A thread's failure is told by whoever waits for it.
+        threading.excepthook = lambda _: None
+    try:
+        from tokenix.cli.app import dispatch
+
+        code = dispatch(sys.argv[1:] if argv is None else list(argv))
+    except stdout.StdoutClosed:
+        code = PIPE_CLOSED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as problem:
+        if trace:
+            raise
+        code = _explain(problem)
+    return _flush(code)
+
+
+def _explain(problem: Exception) -> int:
+    """One line for an exception; its exit code."""
+    match problem:
+        case Failure():
+            message, code = str(problem), problem.code
+        case OSError():
+            message, code = of_os_error(problem)
+        case ImportError(name=str(missing)) if not missing.startswith("tokenix"):
+            message = f"{missing} is not installed; run: pip install 'tokenix[cli,cpu]'"
+            code = FAILED
+        case _:
+            message = f"{type(problem).__name__}: {problem} (set {TRACEBACK_VARIABLE}=1 for more)"
+            code = FAILED
+    report(message)
+    return code
+
+
+def _flush(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = PIPE_CLOSED
+    if code == PIPE_CLOSED:
+        with contextlib.suppress(OSError, ValueError):
+            stdout.discard()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

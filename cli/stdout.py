@@ -1,0 +1,28 @@
+"""Standard output that may be closed by whoever reads it (`tokenix run ... | head`)."""
+
+import os
+import sys
+
+
+class StdoutClosed(Exception):
+    """Nobody reads our output any more. Not an OSError: the kernel has a broken pipe of its own."""
+
+
+def write(text: str) -> None:
+    """Write at once. Characters that the terminal's encoding lacks are replaced."""
+    try:
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:
+            encoding = sys.stdout.encoding or "ascii"
+            sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise StdoutClosed from None
+
+
+def discard() -> None:
+    """Send what is still buffered nowhere, so that leaving does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,0 +1,39 @@
+"""The types that system calls give and take, for programs that annotate them.
+
+User space imports from here and never from the layers below.
+"""
+
+from tokenix.kernel.boot import Progress
+from tokenix.kernel.calls import (
+    ExitReason,
+    Output,
+    ProcessStat,
+    ReadResult,
+    Rusage,
+    Signal,
+    TurnEnd,
+    WaitResult,
+)
+from tokenix.kernel.trace import TraceEvent
+from tokenix.mm.ids import Pid
+from tokenix.syscalls.inproc import Syscalls
+from tokenix.syscalls.requests import Prompt, SpawnOptions, raise_if_failed, text_of
+
+__all__ = [
+    "ExitReason",
+    "Output",
+    "Pid",
+    "ProcessStat",
+    "Progress",
+    "Prompt",
+    "ReadResult",
+    "Rusage",
+    "Signal",
+    "SpawnOptions",
+    "Syscalls",
+    "TraceEvent",
+    "TurnEnd",
+    "WaitResult",
+    "raise_if_failed",
+    "text_of",
+]
