@@ -270,8 +270,8 @@ class Kernel:
         arrived = [self._bring_in(self.processes[pid]) for pid in (*plan.resume, *plan.admit)]
         self._forward(plan)
         if self.in_flight is None:
-            self.memory.drop_stranded()
-            if any(arrived):  # sooner than the plan expected, which does not run them
+            dropped = self.memory.drop_stranded()
+            if any(arrived) or dropped:  # what the plan did not reckon with
                 self._plan_wake_s = self.now_s
 
     def _refuse(self, process: Process, refuse: Refuse) -> None:

@@ -346,9 +346,12 @@ def setrlimit(kernel: "Kernel", who: Principal, request: SetRlimit) -> None:
     """Change limits of a living process."""
     process = find_living(kernel, who, request.pid)
     if request.max_tokens is not None:
-        if request.max_tokens < max(1, process.output_tokens):
+        least = process.output_tokens + 1 if process.in_turn else 1
+        if request.max_tokens < least:
             raise error(
-                errno.EINVAL, f"max_tokens must be at least the {process.output_tokens} generated"
+                errno.EINVAL,
+                f"max_tokens must be at least {least}, not {request.max_tokens}; "
+                "to end a process now, send it SIGTERM",
             )
         _check_fits(kernel, process.prompt_tokens, request.max_tokens)
         process.max_tokens = process.entity.max_tokens = request.max_tokens

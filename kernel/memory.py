@@ -294,13 +294,15 @@ class Memory:
             self._copy_out(chosen, now_s)
         return len(chosen)
 
-    def drop_stranded(self) -> None:
-        """The host tier is full: pages that block a frame for a paused process are given up."""
+    def drop_stranded(self) -> bool:
+        """The host tier is full: pages that block a frame for a paused process are given up.
+        Returns whether there were any."""
         if self.slots.count(SlotState.FREE) + self.frames.donors > 0:
-            return
-        for page in list(self.frames.stranded.values()):
-            if page.leaving is None and page.loading is None:
-                self._lose(page)
+            return False
+        pages = [page for page in self.frames.stranded.values() if not (page.leaving or page.loading)]
+        for page in pages:
+            self._lose(page)
+        return bool(pages)
 
     def complete(self, done: CopyDone | CopyFailed, now_s: float) -> list[MemoryEvent]:
         """A copy has passed its fence. Returns which processes have something to do now."""
@@ -470,6 +472,8 @@ class Memory:
 
     def _lose(self, page: Page) -> list[MemoryEvent]:
         """The content of the page is gone: all who map it forget it and everything behind it."""
+        if page.mapped == 0:
+            return []
         self.pages_lost += 1
         events: list[MemoryEvent] = []
         self.index.forget(page)

@@ -36,6 +36,8 @@ def _check_conservation(frames: FrameTable) -> None:
         page = frames.owner(Pfn(i))
         assert page is None or page.pfn == i, f"frame {i} and its owner disagree"
         assert not (page is None and frames.state(Pfn(i)) in (FrameState.HELD, FrameState.CACHED))
+        findable = page is not None and (page.mapped > 0 or page.key is not None)
+        assert page is None or findable, f"frame {i} is kept for nobody"
         if page is not None and page.active and page.clean and page.loading is None:
             donors += 1
     assert donors == frames.donors, "donor frames are counted"

@@ -76,7 +76,7 @@ def check_readable(where: str, tensor: str, kind: GgmlType) -> None:
 def dequantize(blocks: npt.NDArray[np.uint8], type_name: str) -> npt.NDArray[np.float32]:
     """Rows of raw blocks, uint8 [rows, bytes per row], to a new float32 [rows, elements].
 
-    KeyError for an unknown type name; NotImplementedError for one that is not `readable`.
+    KeyError for an unknown type name. Only for `readable` types.
     """
     kind = BY_NAME[type_name]
     blocks = np.ascontiguousarray(blocks)

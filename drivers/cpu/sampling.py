@@ -34,8 +34,16 @@ def sample_rows(logits: Float32, specs: Sequence[SampleSpec]) -> list[Sampled | 
         elif _is_plain(spec):
             results.append(Sampled(token))
         else:
-            results.append(_sample(logits[row], spec))
+            results.append(_sample_alone(logits[row], spec))
     return results
+
+
+def _sample_alone(logits: Float32, spec: SampleSpec) -> Sampled | RowFault:
+    """Whatever a row's options break, they break for that row only."""
+    try:
+        return _sample(logits, spec)
+    except Exception as error:
+        return RowFault(f"sampling: {type(error).__name__}: {error}")
 
 
 def _is_plain(spec: SampleSpec) -> bool:
@@ -52,6 +60,9 @@ def _is_plain(spec: SampleSpec) -> bool:
 def _sample(logits: Float32, spec: SampleSpec) -> Sampled | RowFault:
     """One row with options; `logits` [vocab] is left as it was."""
     params = spec.params
+    strange = [t for t in (*spec.banned, *dict(params.logit_bias)) if not 0 <= t < len(logits)]
+    if strange:
+        return RowFault(f"token {strange[0]} is outside the vocabulary of {len(logits)}")
     scores = adjust(logits, spec)
     if not np.isfinite(scores.max()):
         return RowFault("no token may be drawn: all are banned")

@@ -33,6 +33,7 @@ FAMILIES = {
     "llama": TINY,
     "tied": replace(TINY, tied_embeddings=True),
     "mistral": replace(TINY, architecture="mistral", heads=4, kv_heads=1),
+    "one kv head": replace(TINY, architecture="mistral", hidden=80, heads=20, kv_heads=1),
     "qwen2": replace(TINY, architecture="qwen2", qkv_bias=True, heads=4),
     "qwen3": replace(
         TINY, architecture="qwen3", qk_norm=True, head_dim=32, rms_eps=1e-6, rope=WIDE_ROPE

@@ -143,6 +143,21 @@ def test_logits_that_are_not_finite_fail_their_row_alone(junk, options, logits):
     assert results[0] == results[2] == draw(logits, **options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"banned": (VOCAB,)},
+        {"logit_bias": ((-1, 1.0),)},
+        {"history": [VOCAB], "position": 1, "repetition_penalty": 2.0},
+        {"history": ["x"], "position": 1, "presence_penalty": 2.0},
+    ],
+)
+def test_impossible_options_fail_their_row_alone(options, logits):
+    results = sample_rows(np.stack([logits, logits]), [spec(**options), spec()])
+    assert isinstance(results[0], RowFault)
+    assert results[1] == draw(logits)
+
+
 def test_all_minus_infinity_is_a_fault():
     assert isinstance(draw([-np.inf] * 4), RowFault)
 

@@ -340,7 +340,7 @@ class Callers:
 
         def done(reply: Reply) -> None:
             if reply.error is None and request.max_tokens is not None:
-                target.max_tokens = max(target.max_tokens, request.max_tokens)
+                target.bounds.add(request.max_tokens)
 
         self.world.send(request, then=done)
 

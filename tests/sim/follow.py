@@ -33,8 +33,8 @@ class Follower:
         self.keep_open = process.stdin_open
         self.written: deque[int] = deque(process.stdin)
         """Input that was accepted and is not part of a turn yet."""
-        self.max_tokens = process.max_tokens
-        """The largest bound it ever had."""
+        self.bounds = {process.max_tokens}
+        """Every max_tokens it ever had."""
         self.turns: list[Turn] = []
         self.terminal: ReadResult | None = None
         self.reaped = False
@@ -109,11 +109,11 @@ class Follower:
 
     def _check_end(self, turn: Turn) -> None:
         made = len(turn.prefix) - turn.origin + len(turn.outputs)
-        assert made <= self.max_tokens, f"pid {self.pid}: {made} of {self.max_tokens} tokens"
+        assert made <= max(self.bounds), f"pid {self.pid}: {made} of {self.bounds} tokens"
         if turn.ended is ExitReason.STOP:
             assert turn.outputs[-1] == self._eos_token, "it stopped without a stop token"
         if turn.ended is ExitReason.LENGTH:
-            assert made == self.process.max_tokens or self.max_tokens != self.process.max_tokens
+            assert made in self.bounds, f"pid {self.pid}: {made} of {self.bounds} tokens"
 
     def check_over(self) -> None:
         """At the end of a world."""
