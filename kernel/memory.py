@@ -299,7 +299,9 @@ class Memory:
         Returns whether there were any."""
         if self.slots.count(SlotState.FREE) + self.frames.donors > 0:
             return False
-        pages = [page for page in self.frames.stranded.values() if not (page.leaving or page.loading)]
+        pages = [
+            page for page in self.frames.stranded.values() if not (page.leaving or page.loading)
+        ]
         for page in pages:
             self._lose(page)
         return bool(pages)
