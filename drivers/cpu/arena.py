@@ -33,7 +33,8 @@ _NAN: dict[KvKind, np.generic] = {
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     """An array in zeroed, page-aligned memory that costs nothing until it is touched."""
     count = int(np.prod(shape))
-    memory = mmap.mmap(-1, max(1, count * dtype.itemsize))
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, max(1, count * dtype.itemsize), flags=private)
     return np.frombuffer(memory, dtype=dtype, count=count).reshape(shape)
 
 
