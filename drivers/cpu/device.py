@@ -86,7 +86,7 @@ class CpuDevice:
         try:
             self._info = measured.result()
         except BaseException:
-            self._compute.close()
+            self._compute.stop()
             raise
         self._out = CommandQueue("tokenix-swap-out", self._run_copy)
         self._in = CommandQueue("tokenix-swap-in", self._run_copy)
@@ -135,8 +135,11 @@ class CpuDevice:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            for commands in (self._compute, self._out, self._in):
-                commands.close()
+            queues = (self._compute, self._out, self._in)
+            for commands in queues:
+                commands.stop()
+            for commands in queues:
+                commands.join()
             del self._step, self._arena, self._slots
 
     def _complete(self, completion: Completion) -> None:

