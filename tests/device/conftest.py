@@ -26,7 +26,7 @@ def sim() -> Harness:
 
 
 def cpu() -> Harness:
-    for module in ("numpy", "numba", "torch", "tokenix.drivers.cpu.device"):
+    for module in ("numpy", "numba", "tokenix.drivers.cpu.device"):
         pytest.importorskip(module)
     from tokenix.drivers.cpu.device import CpuDevice
     from tokenix.tests.device.tiny import RandomWeights, tiny_config
