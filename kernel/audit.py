@@ -6,7 +6,7 @@ from tokenix.kernel.core import Kernel
 from tokenix.kernel.state import RESIDENT, State
 from tokenix.mm import audit
 from tokenix.mm.frames import FrameState
-from tokenix.mm.ids import Pid
+from tokenix.mm.ids import Pfn, Pid
 from tokenix.swap.slots import SlotState
 
 
@@ -43,19 +43,24 @@ def check_idle(kernel: Kernel) -> None:
     free = memory.frames.count(FrameState.FREE) + memory.frames.count(FrameState.CACHED)
     assert free + pinned == memory.frames.total, "frames leak"
     assert memory.slots.count(SlotState.FREE) == memory.slots.total, "slots leak"
-    assert not list(memory.transfers.peek_all()), "transfers leak"
+    assert not list(memory.copies.transfers.peek_all()), "transfers leak"
     assert not kernel.readers and not kernel.waiters, "blocked calls leak"
 
 
 def _check_slots(kernel: Kernel) -> None:
     memory = kernel.memory
     held: Counter[int] = Counter()
+    transfers = list(memory.copies.transfers.peek_all())
     pages = {
         id(page): page
         for source in (
             [page for process in kernel.processes.values() for page in process.space.pages],
             kernel.segments.pinned_pages(),
-            [item.page for transfer in memory.transfers.peek_all() for item in transfer.items],
+            [
+                item.page
+                for transfer in memory.copies.transfers.peek_all()
+                for item in transfer.items
+            ],
         )
         for page in source
     }
@@ -70,15 +75,13 @@ def _check_slots(kernel: Kernel) -> None:
 def _check_pins(kernel: Kernel) -> None:
     memory = kernel.memory
     pins: Counter[int] = Counter()
-    for transfer in memory.transfers.peek_all():
+    for transfer in memory.copies.transfers.peek_all():
         for item in transfer.items:
             pins[item.pfn] += 1
-    for source, target in memory.peek_frame_copies():
+    for source, target in memory.copies.peek_frame_copies():
         pins[source] += 1
         pins[target] += 1
     for pfn in range(memory.frames.total):
-        from tokenix.mm.ids import Pfn
-
         assert memory.frames.pins(Pfn(pfn)) == pins[pfn], f"pins of frame {pfn}"
 
 

@@ -8,18 +8,16 @@ rates.<estimate>       what was measured                   read only
 
 import dataclasses
 import errno
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenix.kernel.calls import Principal, Sysctl, error
+from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.sched.policies import POLICIES
-
-if TYPE_CHECKING:
-    from tokenix.kernel.core import Kernel
 
 Value = float | int | str | bool
 
 
-def sysctl(kernel: "Kernel", who: Principal, request: Sysctl) -> object:
+def sysctl(kernel: Lifecycle, who: Principal, request: Sysctl) -> object:
     """Read one variable or all ({name: value}), or set one and return its old value."""
     known = read_all(kernel)
     if request.name == "" and request.value is None:
@@ -35,7 +33,7 @@ def sysctl(kernel: "Kernel", who: Principal, request: Sysctl) -> object:
     return known[request.name]
 
 
-def read_all(kernel: "Kernel") -> dict[str, Value]:
+def read_all(kernel: Lifecycle) -> dict[str, Value]:
     scheduler = kernel.scheduler
     values: dict[str, Value] = {"policy": scheduler.policy.name}
     for prefix, record in (
@@ -43,12 +41,12 @@ def read_all(kernel: "Kernel") -> dict[str, Value]:
     ):  # fmt: skip
         for field in dataclasses.fields(record):
             values[f"{prefix}.{field.name}"] = getattr(record, field.name)
-    values["rates.in_s_per_page"] = kernel.memory.link.in_s_per_page
-    values["rates.out_s_per_page"] = kernel.memory.link.out_s_per_page
+    values["rates.in_s_per_page"] = kernel.memory.copies.link.in_s_per_page
+    values["rates.out_s_per_page"] = kernel.memory.copies.link.out_s_per_page
     return values
 
 
-def _set(kernel: "Kernel", name: str, value: Value, old: Value) -> None:
+def _set(kernel: Lifecycle, name: str, value: Value, old: Value) -> None:
     group, _, field = name.rpartition(".")
     if name == "policy":
         policy = POLICIES.get(str(value))

@@ -7,9 +7,7 @@ One forward pass is in flight at most; while it runs, calls and copies are handl
 plan is made when it has retired. Time is an argument, so a run is a function of its inputs.
 """
 
-import errno
 import heapq
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,30 +23,18 @@ from tokenix.drivers.ops import (
     TableDelta,
 )
 from tokenix.kernel import handlers
-from tokenix.kernel.calls import (
-    ExitReason,
-    KernelError,
-    Principal,
-    Read,
-    ReadResult,
-    Wait,
-    WaitResult,
-    error,
-)
-from tokenix.kernel.commit import close_turn, commit_row, take_output
-from tokenix.kernel.event import Call, Command, Event, Reply
-from tokenix.kernel.memory import Lost, Memory, MemoryEvent
+from tokenix.kernel.calls import ExitReason, KernelError
+from tokenix.kernel.commit import commit_row
+from tokenix.kernel.event import Call, Command, Event
+from tokenix.kernel.lifecycle import Lifecycle
+from tokenix.kernel.memory import Lost, MemoryEvent
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
-from tokenix.kernel.segments import Segments
-from tokenix.kernel.state import ALLOWED, Hold, State
-from tokenix.kernel.stats import Counters
-from tokenix.kernel.trace import TraceRing
+from tokenix.kernel.state import Hold, State
 from tokenix.mm.frames import FrameState
-from tokenix.mm.ids import Pid, Ticket
+from tokenix.mm.ids import Ticket
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse
-from tokenix.sched.queues import Queue
 from tokenix.sched.scheduler import Scheduler
 
 
@@ -64,14 +50,7 @@ class InFlight:
     decodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingCall:
-    call_id: int
-    principal: Principal
-    request: Read | Wait
-
-
-class Kernel:
+class Kernel(Lifecycle):
     """The whole machine but its device and its clock. Not thread-safe: one caller."""
 
     def __init__(
@@ -81,30 +60,11 @@ class Kernel:
         params: Params | None = None,
         eos_tokens: Sequence[int] = (),
     ) -> None:
-        self.info = info
-        self.params = params or Params()
-        self.scheduler = scheduler
-        self.eos_tokens = frozenset(eos_tokens)
-        self.trace = TraceRing(self.params.trace_events)
-        self.counters = Counters()
-        self.processes: dict[Pid, Process] = {}
-        self.zombies: dict[Pid, Process] = {}
-        self.segments = Segments()
-        self.readers: dict[Pid, deque[WaitingCall]] = {}
-        self.waiters: dict[int, WaitingCall] = {}
+        super().__init__(info, scheduler, params, eos_tokens)
         self.in_flight: InFlight | None = None
-        self.now_s = 0.0
-        self._commands: list[Command] = []
-        self._tickets = 0
-        self._pids = 0
-        self._deadlines: list[tuple[float, Pid]] = []
-        self._dropped: list[Pid] = []
         self._plan_wake_s: float | None = None
         self._faults_in_a_row = 0
         self._copies_resume_s = 0.0
-        self.memory = Memory(
-            info, self._commands.append, self._new_ticket, self.params.prefix_cache
-        )
 
     # ---- the step ----
 
@@ -122,16 +82,16 @@ class Kernel:
         if self.in_flight is None:
             self._act()
         self._write_behind()
-        commands = self._commands[:]
-        self._commands.clear()
+        commands = self.commands[:]
+        self.commands.clear()
         return commands
 
     def next_wake_s(self) -> float | None:
         """When `step` must be called again even if nothing happens; None if only events matter."""
-        times = [self._deadlines[0][0]] if self._deadlines else []
+        times = [self.deadlines[0][0]] if self.deadlines else []
         if self.in_flight is None and self._plan_wake_s is not None:
             times.append(self._plan_wake_s)
-        overdue = self.memory.transfers.next_deadline_s()
+        overdue = self.memory.copies.transfers.next_deadline_s()
         if overdue is not None:
             times.append(overdue)
         if self._copies_resume_s > self.now_s and self.memory.frames.stranded:
@@ -203,13 +163,9 @@ class Kernel:
             if outcome.delivered:
                 self._delivered(process)
             if outcome.ended is not None:
-                self._end_turn(process, outcome.ended, outcome.error)
-            elif self._over_pages(process):
-                self._end_turn(process, ExitReason.PAGES)
-
-    def _over_pages(self, process: Process) -> bool:
-        limit = process.max_pages
-        return limit is not None and process.space.pages_for(process.length) > limit
+                self.end_turn(process, outcome.ended, outcome.error)
+            elif process.over_pages:
+                self.end_turn(process, ExitReason.PAGES)
 
     def _delivered(self, process: Process) -> None:
         self.counters.output_tokens += 1
@@ -246,8 +202,8 @@ class Kernel:
         return flight
 
     def _run_timers(self) -> None:
-        while self._deadlines and self._deadlines[0][0] <= self.now_s:
-            when, pid = heapq.heappop(self._deadlines)
+        while self.deadlines and self.deadlines[0][0] <= self.now_s:
+            when, pid = heapq.heappop(self.deadlines)
             process = self.processes.get(pid)
             if process is not None and process.deadline_s == when:
                 self.exit(process, ExitReason.DEADLINE)
@@ -349,9 +305,9 @@ class Kernel:
         if not rows:
             return
         self._poison()
-        ticket = self._new_ticket()
-        self._commands.append(Forward(ticket, tuple(rows), tuple(tables), tuple(self._dropped)))
-        self._dropped.clear()
+        ticket = self.new_ticket()
+        self.commands.append(Forward(ticket, tuple(rows), tuple(tables), tuple(self.dropped)))
+        self.dropped.clear()
         self.memory.frames.raise_fence()
         for process, _ in work:
             self.move(process, State.RUNNING)
@@ -366,7 +322,7 @@ class Kernel:
             frames = self.memory.frames
             still = [pfn for pfn in dict.fromkeys(freed) if frames.state(pfn) is FrameState.FREE]
             if still:
-                self._commands.append(Poison(tuple(still)))
+                self.commands.append(Poison(tuple(still)))
 
     def _write_behind(self) -> None:
         if self.now_s < self._copies_resume_s:
@@ -377,180 +333,3 @@ class Kernel:
         ready.sort(key=lambda task: (-self.scheduler.lead_s(task, self.now_s), task.entity.pid))
         victims = [self.processes[task.entity.pid].space for task in ready]
         self.memory.write_behind(victims, self.now_s)
-
-    # ---- used by handlers ----
-
-    def new_pid(self) -> Pid:
-        self._pids += 1
-        return Pid(self._pids)
-
-    def add(self, process: Process) -> None:
-        """A new process exists. It is queued if nothing holds it."""
-        self.processes[process.pid] = process
-        self.memory.add(process)
-        process.state_since_s = self.now_s
-        self.watch_deadline(process)
-        self._requeue(process)
-
-    def watch_deadline(self, process: Process) -> None:
-        if process.deadline_s is not None:
-            heapq.heappush(self._deadlines, (process.deadline_s, process.pid))
-
-    def move(self, process: Process, state: State) -> None:
-        """The only way a process changes its state."""
-        old = process.state
-        assert state in ALLOWED[old], f"process {process.pid}: {old.value} -> {state.value}"
-        if old in (State.SWAPPED, State.SWAPPING_OUT, State.SWAPPING_IN):
-            process.usage.paused_s += self.now_s - process.state_since_s
-        process.state = state
-        process.state_since_s = self.now_s
-        if State.RUNNING not in (old, state):
-            self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
-        self._requeue(process)
-
-    def _requeue(self, process: Process) -> None:
-        """Put the process where the scheduler looks for its kind."""
-        queue: Queue | None = None
-        match process.state:
-            case State.NEW if not process.hold:
-                queue = Queue.WAITING
-            case State.READY | State.RUNNING:
-                queue = Queue.READY
-            case State.STOPPED:
-                queue = Queue.HELD
-            case State.SWAPPED if not process.hold:
-                queue = Queue.PAUSED
-            case State.SWAPPING_OUT | State.SWAPPING_IN:
-                queue = Queue.MOVING
-        if queue is None:
-            self.scheduler.remove(process)
-        else:
-            self.scheduler.enqueue(process, queue)
-
-    def set_hold(self, process: Process, hold: Hold) -> None:
-        """The process may not run until `clear_hold`. Idempotent, legal in every state."""
-        process.hold |= hold
-        if process.state is State.READY:
-            self.move(process, State.STOPPED)
-        elif process.state is not State.RUNNING and process.state is not State.ZOMBIE:
-            self._requeue(process)
-
-    def clear_hold(self, process: Process, hold: Hold) -> None:
-        process.hold &= ~hold
-        if process.hold:
-            return
-        if process.state is State.STOPPED:
-            self.move(process, State.READY)
-        elif process.state is not State.RUNNING and process.state is not State.ZOMBIE:
-            self._requeue(process)
-
-    def _end_turn(self, process: Process, reason: ExitReason, problem: str = "") -> None:
-        """Output of the turn is complete: the process exits, or waits for input."""
-        if process.segment is not None and reason is ExitReason.LENGTH:
-            self.segments.computed(self, process)
-        close_turn(process, reason)
-        if reason is ExitReason.ERROR or not process.stdin_open:
-            self.exit(process, reason, problem)
-            return
-        self.set_hold(process, Hold.INPUT)
-        self.serve_readers(process)
-        handlers.next_turn(self, process)
-
-    def exit(self, process: Process, reason: ExitReason, problem: str = "") -> None:
-        """The process is over, whatever it was doing: everything it held is given back."""
-        close_turn(process, reason)
-        process.exit_reason, process.exit_error = reason, problem
-        process.usage.total_s = self.now_s - process.spawned_s
-        self.memory.release(process)
-        self._dropped.append(process.pid)
-        self.move(process, State.ZOMBIE)
-        del self.processes[process.pid]
-        self.zombies[process.pid] = process
-        self.counters.exits[reason.value] = self.counters.exits.get(reason.value, 0) + 1
-        self.trace.add(
-            self.now_s, process.pid, "exit", reason=reason.value, error=problem,
-            output=process.usage.output_tokens, digest=_fold(process.tokens),
-        )  # fmt: skip
-        if process.segment is not None:
-            self.segments.ended(self, process)
-            self.zombies.pop(process.pid)
-            return
-        self.serve_readers(process)
-        self._serve_waiters(process)
-        if len(self.zombies) > self.params.max_zombies:
-            oldest = next(iter(self.zombies))
-            self.trace.add(self.now_s, oldest, "reaped-unread")
-            self.reap(self.zombies[oldest])
-
-    def reap(self, process: Process) -> WaitResult:
-        """Forget a zombie; its readers are told that it is gone."""
-        del self.zombies[process.pid]
-        for waiting in self.readers.pop(process.pid, ()):
-            self.reply(waiting.call_id, error(errno.ESRCH, f"process {process.pid} was reaped"))
-        self._release_waiters(process.pid)
-        assert process.exit_reason is not None
-        return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
-
-    def serve_readers(self, process: Process) -> None:
-        """Give output to blocked reads, first come first served."""
-        waiting = self.readers.get(process.pid)
-        while waiting:
-            request = waiting[0].request
-            assert isinstance(request, Read)
-            if process.eof_sent:
-                self.reply(waiting.popleft().call_id, handlers.end_of_file(process))
-                continue
-            result = self.take_output(process, request.max_tokens)
-            if result is None:
-                return
-            self.reply(waiting.popleft().call_id, result)
-        self.readers.pop(process.pid, None)
-
-    def take_output(self, process: Process, max_tokens: int) -> ReadResult | None:
-        """Take output for a reader; a pipe that was full lets its process go on."""
-        result = take_output(process, max_tokens)
-        if result is not None and result.outputs:
-            self.scheduler.note_read(process, self.now_s, len(result.outputs))
-            if process.hold & Hold.PIPE and process.unread < self.params.pipe_tokens:
-                self.clear_hold(process, Hold.PIPE)
-        return result
-
-    def _serve_waiters(self, process: Process) -> None:
-        for call_id, waiting in self.waiters.items():
-            assert isinstance(waiting.request, Wait)
-            mine = handlers.sees(waiting.principal, process)
-            if mine and waiting.request.pid in (None, process.pid):
-                del self.waiters[call_id]
-                self.reply(call_id, self.reap(process))
-                return
-
-    def _release_waiters(self, reaped: Pid) -> None:
-        """A wait that nobody is left for has failed."""
-        for call_id, waiting in list(self.waiters.items()):
-            assert isinstance(waiting.request, Wait)
-            pid, who = waiting.request.pid, waiting.principal
-            if pid == reaped or (pid is None and not self._has_children(who)):
-                del self.waiters[call_id]
-                self.reply(call_id, error(errno.ECHILD, "the process was waited for by another"))
-
-    def _has_children(self, who: Principal) -> bool:
-        tables = (self.processes, self.zombies)
-        return any(handlers.sees(who, p) for table in tables for p in table.values())
-
-    def reply(self, call_id: int, value: object) -> None:
-        if isinstance(value, KernelError):
-            self._commands.append(Reply(call_id, error=value))
-        else:
-            self._commands.append(Reply(call_id, value))
-
-    def _new_ticket(self) -> Ticket:
-        self._tickets += 1
-        return Ticket(self._tickets)
-
-
-def _fold(tokens: Sequence[int]) -> int:
-    """A number that tells token sequences apart in traces."""
-    folded = 0
-    for token in tokens:
-        folded = (folded * 1_000_003 + token + 1) & 0xFFFFFFFFFFFFFFFF
-    return folded

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tokenix.drivers.ops import Command as DeviceCommand
 from tokenix.drivers.ops import Completion
-from tokenix.kernel.calls import KernelError, Principal, Request
+from tokenix.kernel.calls import KernelError, Principal, Read, Request, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,15 @@ class Reply:
     call_id: int
     value: object = None
     error: KernelError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call that is blocked: its reply comes later."""
+
+    call_id: int
+    principal: Principal
+    request: Read | Wait
 
 
 Event = Call | Completion

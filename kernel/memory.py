@@ -14,30 +14,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tokenix.drivers.device import DeviceInfo
-from tokenix.drivers.ops import (
-    Command,
-    CopyDone,
-    CopyFailed,
-    CopyFrame,
-    CopyIn,
-    CopyOut,
-    PageIn,
-    PageOut,
-    TableDelta,
-)
+from tokenix.drivers.ops import Command, CopyDone, CopyFailed, TableDelta
+from tokenix.kernel.copies import Copies
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import State
 from tokenix.mm.frames import FrameState, FrameTable
-from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+from tokenix.mm.ids import Pid, Ticket
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import PrefixIndex, root_key
 from tokenix.mm.reclaim import count_available, reclaim
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.view import MemoryView
-from tokenix.swap.link import Link
 from tokenix.swap.restore import Restore, choose_restore
 from tokenix.swap.slots import SlotState, SlotTable
-from tokenix.swap.transfers import Direction, Item, Transfer, TransferTable
+from tokenix.swap.transfers import Direction, Transfer
 from tokenix.swap.writeback import BATCH_PAGES, HOST_SHARE, choose_pages
 
 
@@ -59,7 +49,7 @@ MemoryEvent = Arrived | Lost
 
 
 class Memory:
-    """The kernel's hands on frames, slots and copies. `send` takes device commands."""
+    """The kernel's hands on frames and slots. `send` takes device commands."""
 
     def __init__(
         self,
@@ -72,30 +62,23 @@ class Memory:
         self.frames = FrameTable(info.frames)
         self.index = PrefixIndex(self.frames, prefix_cache)
         self.slots = SlotTable(info.host_slots)
-        self.transfers = TransferTable()
-        self.link = Link(info.copy_in_s_per_page, info.copy_out_s_per_page)
-        self.pages_out = 0
-        self.pages_in = 0
+        self.copies = Copies(info, self.frames, self.slots, send, new_ticket)
         self.pages_lost = 0
-        self._send = send
-        self._new_ticket = new_ticket
         self._processes: dict[Pid, Process] = {}
-        self._awaits: dict[Pid, dict[Ticket, None]] = {}
-        self._frame_copies: dict[Ticket, tuple[Pfn, Pfn, Page]] = {}
 
     # ---- look only ----
 
     def view(self) -> MemoryView:
         """The snapshot that a plan is made from."""
-        waiting = self.transfers.count_pages
         outgoing = sum(
             1
-            for transfer in self.transfers.peek_all()
+            for transfer in self.copies.transfers.peek_all()
             if transfer.direction is Direction.OUT
             for item in transfer.items
             if item.page.active == 0 and item.page.pfn is not None
         )
         used = self.slots.count(SlotState.VALID) + self.slots.count(SlotState.WRITING)
+        link = self.copies.link
         return MemoryView(
             page_tokens=self.info.page_tokens,
             total_frames=self.frames.total,
@@ -105,10 +88,10 @@ class Memory:
             host_slots=self.slots.total,
             host_free_slots=self.slots.count(SlotState.FREE) + self.frames.donors,
             host_paused_slots=max(0, used - self.frames.donors),
-            in_s_per_page=self.link.in_s_per_page,
-            out_s_per_page=self.link.out_s_per_page,
-            in_queue_s=waiting(Direction.IN) * self.link.in_s_per_page,
-            out_queue_s=waiting(Direction.OUT) * self.link.out_s_per_page,
+            in_s_per_page=link.in_s_per_page,
+            out_s_per_page=link.out_s_per_page,
+            in_queue_s=self.copies.queue_s(Direction.IN),
+            out_queue_s=self.copies.queue_s(Direction.OUT),
             swap=self.slots.total > 0,
         )
 
@@ -120,10 +103,6 @@ class Memory:
         paused = [p for p in self._processes.values() if not p.space.active and p.space.mapped]
         paused.sort(key=lambda p: (p.hold.value == 0, -p.entity.due_s, p.pid))
         return [p.space for p in paused]
-
-    def peek_frame_copies(self) -> list[tuple[Pfn, Pfn]]:
-        """(source, target) of the copies between frames that are in flight."""
-        return [(source, target) for source, target, _ in self._frame_copies.values()]
 
     # ---- processes ----
 
@@ -138,7 +117,7 @@ class Memory:
         self._truncate(process, 0)
         if process.space.active:
             process.space.pause()
-        self._awaits.pop(process.pid, None)
+        self.copies.forget(process.pid)
         del self._processes[process.pid]
 
     def bring_in(self, process: Process, prefill_tokens_per_s: float, now_s: float) -> bool:
@@ -157,27 +136,29 @@ class Memory:
         if not self._make_free(len(absent) + growth):
             space.pause()
             return False
-        self._load(process, absent, now_s)
+        if absent:
+            self.copies.load(absent, now_s)
+            process.usage.swapped_in_bytes += len(absent) * self.info.frame_bytes
         space.grow(growth)
         tail = space.computed // space.page_tokens
         for vpn, page in enumerate(space.pages):
             if page.loading is not None:
-                self._awaits.setdefault(process.pid, {})[page.loading] = None
+                self.copies.wait_for(process.pid, page.loading)
             if page.leaving is not None and vpn >= tail:  # it is going to be written
-                self._awaits.setdefault(process.pid, {})[page.leaving] = None
+                self.copies.wait_for(process.pid, page.leaving)
         if not self.awaits(process.pid):
             self.settle_in(process)
         return True
 
     def awaits(self, pid: Pid) -> bool:
         """Whether copies are under way that the process waits for."""
-        return bool(self._awaits.get(pid))
+        return self.copies.awaits(pid)
 
     def settle_in(self, process: Process) -> None:
         """All content is in place: host copies of pages that will be written on are stale now."""
         space = process.space
         for page in space.pages[space.computed // space.page_tokens :]:
-            self._free_slot(page)
+            self.copies.free_slot(page)
 
     def grow(self, process: Process, tokens: int) -> bool:
         """Map pages so that the next `tokens` tokens can be computed; False if memory is short."""
@@ -219,7 +200,7 @@ class Memory:
             if page.active > 0 or page.slot is not None:
                 continue
             if page.leaving is not None:
-                self._awaits.setdefault(process.pid, {})[page.leaving] = None
+                self.copies.wait_for(process.pid, page.leaving)
             elif page.pfn is not None and page.loading is None:
                 dirty.append((vpn, page))
         self._take_donors(len(dirty), donors)
@@ -228,8 +209,9 @@ class Memory:
             self._truncate(process, dirty[room][0])
             del dirty[room:]
         if dirty:
-            ticket = self._copy_out([(process.pid, page) for _, page in dirty], now_s)
-            self._awaits.setdefault(process.pid, {})[ticket] = None
+            ticket = self.copies.copy_out([page for _, page in dirty], now_s)
+            self.copies.wait_for(process.pid, ticket)
+            process.usage.swapped_out_bytes += len(dirty) * self.info.frame_bytes
         return len(dirty)
 
     def fork(self, parent: Process, child: Process) -> None:
@@ -243,17 +225,10 @@ class Memory:
         source = parent.space.pages[full]
         if source.pfn is None or source.loading is not None:
             return
-        self.frames.pin(source.pfn)  # also against being reclaimed for its own copy
-        if not self._make_free(1):
-            self.frames.unpin(source.pfn)
-            return
-        tail = child.space.append_tail(computed)
-        assert tail.pfn is not None
-        ticket = self._new_ticket()
-        tail.loading = ticket
-        self.frames.pin(tail.pfn)
-        self._frame_copies[ticket] = (source.pfn, tail.pfn, tail)
-        self._send(CopyFrame(ticket, source.pfn, tail.pfn))
+        self.frames.pin(source.pfn)  # lest it is reclaimed for its own copy
+        if self._make_free(1):
+            self.copies.copy_frame(source.pfn, child.space.append_tail(computed))
+        self.frames.unpin(source.pfn)
 
     def pin_segment(self, pages: list[Page]) -> None:
         """A named segment keeps these pages on the device."""
@@ -270,7 +245,7 @@ class Memory:
             if page.mapped == 0 and page.key is not None:
                 self.index.mark_idle(page)
             if page.mapped == 0:
-                self._free_slot(page)
+                self.copies.free_slot(page)
                 if page.key is None:
                     self.frames.release(page)
                     continue
@@ -280,7 +255,8 @@ class Memory:
 
     def write_behind(self, likely_victims_first: Iterable[AddressSpace], now_s: float) -> int:
         """Clean some full pages if the link is idle. Returns how many are on their way."""
-        busy = self.transfers.count_pages(Direction.OUT) or self.transfers.count_pages(Direction.IN)
+        transfers = self.copies.transfers
+        busy = transfers.count_pages(Direction.OUT) or transfers.count_pages(Direction.IN)
         if busy or not self.slots.total:
             return 0
         used = self.slots.total - self.slots.count(SlotState.FREE)
@@ -291,7 +267,10 @@ class Memory:
         if room > 0:
             chosen = chosen[: max(room, sum(pid is None for pid, _ in chosen))]
         if chosen:
-            self._copy_out(chosen, now_s)
+            self.copies.copy_out([page for _, page in chosen], now_s)
+        for pid, _ in chosen:
+            if pid is not None:
+                self._processes[pid].usage.swapped_out_bytes += self.info.frame_bytes
         return len(chosen)
 
     def drop_stranded(self) -> bool:
@@ -308,31 +287,18 @@ class Memory:
 
     def complete(self, done: CopyDone | CopyFailed, now_s: float) -> list[MemoryEvent]:
         """A copy has passed its fence. Returns which processes have something to do now."""
-        bad = done.bad if isinstance(done, CopyFailed) else ()
-        if done.ticket in self._frame_copies:
-            return self._complete_frame_copy(done.ticket, bool(bad))
-        transfer = self.transfers.take(done.ticket)
-        assert transfer is not None, "every completion belongs to a submitted copy"
-        if not bad:
-            queued = self.transfers.count_pages(transfer.direction)
-            self.link.note(
-                transfer.direction, len(transfer.items), now_s - transfer.submitted_s, queued
-            )
+        landed = self.copies.finish(done, now_s)
         events: list[MemoryEvent] = []
-        for number, item in enumerate(transfer.items):
-            self.frames.unpin(item.pfn)
-            if transfer.direction is Direction.OUT:
-                self._land_out(transfer.ticket, item, number not in bad)
-            else:
-                events += self._land_in(item, number not in bad)
-        if bad and transfer.direction is Direction.OUT:
+        for page in landed.lost:
+            events += self._lose(page)
+        if isinstance(done, CopyFailed) and landed.direction is Direction.OUT:
             self._drop_uncopied(done.ticket)
         return events + self._resolve(done.ticket)
 
     def expire(self, now_s: float) -> list[MemoryEvent]:
         """Give up copies whose deadline has passed. Their frames stay pinned until their fence."""
         events: list[MemoryEvent] = []
-        for transfer in self.transfers.take_overdue(now_s):
+        for transfer in self.copies.transfers.take_overdue(now_s):
             if transfer.direction is Direction.IN:
                 for item in transfer.items:
                     events += self._lose(item.page)
@@ -351,8 +317,8 @@ class Memory:
         way = choose_restore(
             space.missing,
             space.computed - first * space.page_tokens,
-            self.link.in_s_per_page,
-            self.transfers.count_pages(Direction.IN) * self.link.in_s_per_page,
+            self.copies.link.in_s_per_page,
+            self.copies.queue_s(Direction.IN),
             prefill_tokens_per_s,
         )
         if way is Restore.RECOMPUTE:
@@ -377,45 +343,6 @@ class Memory:
             return False
         return reclaim(self.frames, self.index, want, self.latest_first())
 
-    def _load(self, process: Process, absent: list[Page], now_s: float) -> None:
-        if not absent:
-            return
-        ticket = self._new_ticket()
-        items = []
-        for page in absent:
-            assert page.slot is not None, "a page without a frame is in the host tier"
-            pfn = self.frames.take(page)
-            page.loading = ticket
-            self.frames.pin(pfn)
-            items.append(Item(page, pfn, page.slot, page.generation))
-        queued = self.transfers.count_pages(Direction.IN)
-        limit = self.link.deadline_s(Direction.IN, len(items), queued)
-        transfer = Transfer(ticket, Direction.IN, tuple(items), now_s, now_s + limit)
-        self.transfers.add(transfer)
-        self.pages_in += len(items)
-        process.usage.swapped_in_bytes += len(items) * self.info.frame_bytes
-        self._send(CopyIn(ticket, tuple(PageIn(i.slot, i.generation, i.pfn) for i in items)))
-
-    def _copy_out(self, pages: list[tuple[Pid | None, Page]], now_s: float) -> Ticket:
-        ticket = self._new_ticket()
-        items = []
-        for pid, page in pages:
-            taken = self.slots.take()
-            assert taken is not None and page.pfn is not None, "room was counted before"
-            slot, generation = taken
-            page.leaving = ticket
-            self.frames.pin(page.pfn)
-            items.append(Item(page, page.pfn, slot, generation))
-            if pid is not None:
-                self._processes[pid].usage.swapped_out_bytes += self.info.frame_bytes
-        queued = self.transfers.count_pages(Direction.OUT)
-        limit = self.link.deadline_s(Direction.OUT, len(items), queued)
-        transfer = Transfer(ticket, Direction.OUT, tuple(items), now_s, now_s + limit)
-        self.transfers.add(transfer)
-        self.pages_out += len(items)
-        self._send(CopyOut(ticket, tuple(PageOut(i.pfn, i.slot, i.generation) for i in items)))
-        return ticket
-
     def _abandon_out(self, transfer: Transfer) -> None:
         """Nobody waits for this copy any more. It still reads its frames: what is going to be
         written needs another one."""
@@ -430,47 +357,9 @@ class Memory:
                     self._truncate(process, vpn)
                     break
 
-    def _land_out(self, ticket: Ticket, item: Item, good: bool) -> None:
-        page = item.page
-        awaited = page.leaving == ticket
-        if awaited:
-            page.leaving = None
-        if good and awaited and page.mapped > 0 and page.slot is None:
-            assert page.pfn == item.pfn, "a page does not move while it is copied"
-            self.slots.publish(item.slot)
-            page.slot, page.generation = item.slot, item.generation
-            self.frames.note(page)
-        else:
-            self.slots.free(item.slot)
-
-    def _land_in(self, item: Item, good: bool) -> list[MemoryEvent]:
-        page = item.page
-        page.loading = None
-        if page.mapped == 0:
-            self._free_slot(page)
-            return []
-        self.frames.note(page)
-        return [] if good else self._lose(page)
-
-    def _complete_frame_copy(self, ticket: Ticket, failed: bool) -> list[MemoryEvent]:
-        source, target, page = self._frame_copies.pop(ticket)
-        self.frames.unpin(source)
-        self.frames.unpin(target)
-        page.loading = None
-        self.frames.note(page)
-        events = self._lose(page) if failed and page.mapped > 0 else []
-        return events + self._resolve(ticket)
-
     def _resolve(self, ticket: Ticket) -> list[MemoryEvent]:
         """Whoever waited for `ticket` does not any more."""
-        events: list[MemoryEvent] = []
-        for pid, tickets in list(self._awaits.items()):
-            if ticket in tickets:
-                del tickets[ticket]
-                if not tickets:
-                    del self._awaits[pid]
-                    events.append(Arrived(pid))
-        return events
+        return [Arrived(pid) for pid in self.copies.resolve(ticket)]
 
     def _lose(self, page: Page) -> list[MemoryEvent]:
         """The content of the page is gone: all who map it forget it and everything behind it."""
@@ -486,15 +375,13 @@ class Memory:
             if process.state is State.SWAPPING_IN and process.space.active:
                 process.space.pause()
                 process.table_known = 0
-                self._awaits.pop(process.pid, None)
+                self.copies.forget(process.pid)
                 events.append(Lost(process.pid))
         return events
 
     def _drop_uncopied(self, ticket: Ticket) -> None:
         """A copy out failed or is late: who waits for it does without the pages it was to save."""
-        for pid, tickets in self._awaits.items():
-            if ticket not in tickets:
-                continue
+        for pid in self.copies.waiting_for(ticket):
             process = self._processes[pid]
             for vpn, page in enumerate(process.space.pages):
                 if page.active == 0 and page.slot is None and page.leaving is None:
@@ -504,7 +391,7 @@ class Memory:
     def _truncate(self, process: Process, full_pages: int) -> None:
         if full_pages < process.space.mapped:
             for page in process.space.truncate(full_pages):
-                self._free_slot(page)
+                self.copies.free_slot(page)
             process.table_known = min(process.table_known, full_pages)
 
     def _take_donors(self, want: int, donors: Iterable[AddressSpace]) -> None:
@@ -516,12 +403,4 @@ class Memory:
                 if self.slots.count(SlotState.FREE) >= want:
                     return
                 if page.active > 0 and page.slot is not None and page.loading is None:
-                    self._free_slot(page)
-
-    def _free_slot(self, page: Page) -> None:
-        """Drop the host copy, unless a load is reading it (its fence frees it then)."""
-        slot: Slot | None = page.slot
-        if slot is not None and page.loading is None:
-            page.slot = None
-            self.slots.free(slot)
-            self.frames.note(page)
+                    self.copies.free_slot(page)

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from tokenix.drivers.ops import SampleSpec, SamplingParams
-from tokenix.kernel.calls import ExitReason, Output, Rusage, TextStream, TurnEnd
+from tokenix.kernel.calls import ExitReason, Output, Principal, Rusage, TextStream, TurnEnd
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid
 from tokenix.mm.space import AddressSpace
@@ -88,6 +88,20 @@ class Process:
     def limit_tokens(self) -> int:
         """The longest its sequence may become in this turn."""
         return self.prompt_tokens + self.max_tokens
+
+    def reach(self, max_tokens: int) -> int:
+        """The longest its sequence may become with what waits in stdin, at `max_tokens` a turn."""
+        now = self.prompt_tokens + max_tokens if self.in_turn else self.length
+        return now + len(self.stdin) + max_tokens if self.stdin else now
+
+    @property
+    def over_pages(self) -> bool:
+        """Whether its next token needs more pages than it may have."""
+        return self.max_pages is not None and self.space.pages_for(self.length) > self.max_pages
+
+    def visible_to(self, who: Principal) -> bool:
+        """Whether it exists for `who`. What computes a segment exists for nobody."""
+        return (who.root or self.tenant == who.tenant) and self.segment is None
 
     def sample_spec(self) -> SampleSpec:
         """How the token behind the present sequence is drawn."""

@@ -7,12 +7,12 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tokenix.kernel.calls import error
+from tokenix.kernel.calls import ExitReason, error
 from tokenix.mm.ids import Pid
 from tokenix.mm.page import Page
 
 if TYPE_CHECKING:
-    from tokenix.kernel.core import Kernel
+    from tokenix.kernel.lifecycle import Lifecycle
     from tokenix.kernel.process import Process
 
 
@@ -46,7 +46,7 @@ class Segments:
     def pinned_pages(self) -> list[Page]:
         return [page for segment in self._by_name.values() for page in segment.pages]
 
-    def computed(self, kernel: "Kernel", process: "Process") -> None:
+    def computed(self, kernel: "Lifecycle", process: "Process") -> None:
         """The KV of the segment's tokens is there: pin its full pages and answer the caller."""
         segment = self._of(process)
         if segment is None:
@@ -56,7 +56,7 @@ class Segments:
         kernel.memory.pin_segment(segment.pages)
         kernel.reply(segment.call_id, full * kernel.info.page_tokens)
 
-    def ended(self, kernel: "Kernel", process: "Process") -> None:
+    def ended(self, kernel: "Lifecycle", process: "Process") -> None:
         """Its process is gone: without pages, the segment has failed."""
         segment = self._of(process)
         if segment is not None and not segment.pages:
@@ -67,7 +67,7 @@ class Segments:
                 error(errno.EIO, f"segment {segment.name!r} could not be computed: {why}"),
             )
 
-    def unlink(self, kernel: "Kernel", tenant: str, name: str) -> None:
+    def unlink(self, kernel: "Lifecycle", tenant: str, name: str) -> None:
         segment = self._by_name.pop((tenant, name), None)
         if segment is None:
             raise error(errno.ENOENT, f"no segment is named {name!r}")
@@ -75,8 +75,6 @@ class Segments:
         process = kernel.processes.get(segment.pid)
         if process is not None:
             self._by_name[tenant, name] = segment
-            from tokenix.kernel.calls import ExitReason
-
             kernel.exit(process, ExitReason.KILLED, "it was unlinked")
 
     def _of(self, process: "Process") -> Segment | None:

@@ -2,19 +2,16 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tokenix.kernel.calls import ProcessStat
+from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.frames import FrameState
 from tokenix.swap.slots import SlotState
 
-if TYPE_CHECKING:
-    from tokenix.kernel.core import Kernel
 
-
-def process_stat(kernel: "Kernel", process: Process) -> ProcessStat:
+def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
     entity, space = process.entity, process.space
     lead_s = kernel.scheduler.lead_s(process, kernel.now_s)
     ended = process.state is State.ZOMBIE
@@ -44,7 +41,7 @@ def process_stat(kernel: "Kernel", process: Process) -> ProcessStat:
     )
 
 
-def vmstat(kernel: "Kernel") -> dict[str, float]:
+def vmstat(kernel: Lifecycle) -> dict[str, float]:
     """Gauges and counters of the whole kernel, flat, by dotted name."""
     memory, counters = kernel.memory, kernel.counters
     stats: dict[str, float] = {"time_s": kernel.now_s}
@@ -61,12 +58,14 @@ def vmstat(kernel: "Kernel") -> dict[str, float]:
     stats["host.total"] = memory.slots.total
     stats["prefix.pages"] = memory.index.count()
     stats["prefix.idle"] = memory.index.count_idle()
-    stats["swap.pages_out"] = memory.pages_out
-    stats["swap.pages_in"] = memory.pages_in
+    stats["swap.pages_out"] = memory.copies.pages_out
+    stats["swap.pages_in"] = memory.copies.pages_in
     stats["swap.pages_lost"] = memory.pages_lost
-    stats["swap.bytes"] = (memory.pages_out + memory.pages_in) * kernel.info.frame_bytes
-    stats["swap.in_s_per_page"] = memory.link.in_s_per_page
-    stats["swap.out_s_per_page"] = memory.link.out_s_per_page
+    stats["swap.bytes"] = (
+        memory.copies.pages_out + memory.copies.pages_in
+    ) * kernel.info.frame_bytes
+    stats["swap.in_s_per_page"] = memory.copies.link.in_s_per_page
+    stats["swap.out_s_per_page"] = memory.copies.link.out_s_per_page
     for name in (
         "calls", "spawned", "refused", "steps", "computed_tokens", "recomputed_tokens",
         "output_tokens", "preemptions", "plan_misses", "copies_failed", "device_faults",

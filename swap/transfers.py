@@ -34,6 +34,8 @@ class Transfer:
     items: tuple[Item, ...]
     submitted_s: float
     deadline_s: float
+    ahead_pages: int = 0
+    """Pages that were in flight in the same direction when it was submitted."""
     abandoned: bool = False
     """Its deadline passed: nobody waits for it any more, only its fence is outstanding."""
 

@@ -228,11 +228,11 @@ class World:
     def _check_busy(self) -> None:
         """Whoever can run does, unless copies are under way that bring it memory."""
         kernel = self.machine.kernel
-        if kernel.in_flight is not None or kernel.memory.peek_frame_copies():
+        if kernel.in_flight is not None or kernel.memory.copies.peek_frame_copies():
             return
         idle = [p for p in kernel.scheduler.ready.values() if p.todo_tokens]
         wake_s = kernel.next_wake_s()
-        if idle and not list(kernel.memory.transfers.peek_all()):
+        if idle and not list(kernel.memory.copies.transfers.peek_all()):
             late = wake_s is None or wake_s > self.now_s
             assert not late, f"the device is idle; left: {self._left()}"
 

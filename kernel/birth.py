@@ -1,0 +1,178 @@
+"""How processes come into being: spawn and fork, and what is refused at once."""
+
+import errno
+import math
+from collections import deque
+from dataclasses import replace
+
+from tokenix.drivers.ops import SamplingParams
+from tokenix.kernel.calls import Fork, Principal, Spawn, error
+from tokenix.kernel.lifecycle import Lifecycle
+from tokenix.kernel.process import Process
+from tokenix.kernel.state import Hold, State
+from tokenix.mm.ids import Pid
+from tokenix.sched.admission import can_never_fit
+from tokenix.sched.entity import SchedEntity
+
+
+def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
+    """Admit a new process, or say why not."""
+    check_spawn(kernel, who, request)
+    max_tokens = request.max_tokens
+    prompt = len(request.tokens)
+    if max_tokens is None:
+        left = kernel.info.max_context_tokens - prompt
+        page_room = (kernel.info.frames - 1) * kernel.info.page_tokens - prompt
+        max_tokens = max(1, min(kernel.params.default_max_tokens, left, page_room))
+    check_fits(kernel, prompt, max_tokens)
+    if request.max_pages is not None and -(-prompt // kernel.info.page_tokens) > request.max_pages:
+        raise error(
+            errno.E2BIG,
+            f"a prompt of {prompt} tokens needs more than max_pages={request.max_pages}",
+        )
+    process = make(kernel, who.tenant, request, max_tokens)
+    refusal = kernel.scheduler.check_arrival(process, kernel.memory.view(), kernel.now_s)
+    if refusal is not None:
+        kernel.counters.refused += 1
+        raise error(
+            errno.EAGAIN,
+            f"overloaded: {refusal.reason}; retry after {refusal.retry_after_s:.2f} s",
+            refusal.retry_after_s,
+        )
+    kernel.counters.spawned += 1
+    kernel.add(process)
+    kernel.trace.add(
+        kernel.now_s, process.pid, "spawn", tenant=who.tenant, prompt=prompt, max_tokens=max_tokens
+    )
+    return process.pid
+
+
+def make(kernel: Lifecycle, tenant: str, request: Spawn, max_tokens: int) -> Process:
+    """A process that is in no table yet."""
+    pid = kernel.new_pid()
+    prompt = len(request.tokens)
+    deadline_s = None if request.deadline_s is None else kernel.now_s + request.deadline_s
+    entity = SchedEntity(
+        pid=pid, qos=request.qos, nice=request.nice, tenant=tenant, arrival_s=kernel.now_s,
+        prompt_tokens=prompt, max_tokens=max_tokens, reader=request.reader,
+        deadline_s=math.inf if deadline_s is None else deadline_s, waiting_since_s=kernel.now_s,
+    )  # fmt: skip
+    stops = frozenset(request.stop_tokens)
+    process = Process(
+        pid=pid, parent=Pid(0), tenant=tenant, name=request.name, sampling=request.sampling,
+        min_tokens=request.min_tokens, spawned_s=kernel.now_s,
+        stop_tokens=stops if request.ignore_eos else stops | kernel.eos_tokens,
+        entity=entity, space=kernel.memory.new_space(pid, tenant), tokens=list(request.tokens),
+        prompt_tokens=prompt, max_tokens=max_tokens, max_pages=request.max_pages,
+        deadline_s=deadline_s, stdin_open=request.keep_open, text=request.text,
+        fresh_text=None if request.text is None else request.text.copy(),
+    )  # fmt: skip
+    process.usage.prompt_tokens = prompt
+    return process
+
+
+def check_spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> None:
+    """EAGAIN and EINVAL of a spawn."""
+    if len(kernel.processes) + len(kernel.zombies) >= kernel.params.max_processes:
+        raise error(
+            errno.EAGAIN, f"{kernel.params.max_processes} processes exist; wait for some", 1.0
+        )
+    if not request.tokens:
+        raise error(errno.EINVAL, "the prompt is empty; give at least one token")
+    vocab = kernel.info.vocab_tokens
+    if not all(0 <= token < vocab for token in request.tokens):
+        raise error(errno.EINVAL, f"a prompt token is outside the vocabulary 0..{vocab - 1}")
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise error(errno.EINVAL, f"max_tokens must be at least 1, not {request.max_tokens}")
+    if request.min_tokens < 0:
+        raise error(errno.EINVAL, f"min_tokens must not be negative ({request.min_tokens})")
+    if request.max_pages is not None and request.max_pages < 1:
+        raise error(errno.EINVAL, f"max_pages must be at least 1, not {request.max_pages}")
+    deadline_s = request.deadline_s
+    if deadline_s is not None and not 0 < deadline_s < math.inf:
+        raise error(errno.EINVAL, f"deadline_s must be positive and finite, not {deadline_s}")
+    rate = request.reader.tokens_per_s
+    if not 0 < rate < math.inf:
+        raise error(
+            errno.EINVAL, f"a reader's tokens_per_s must be positive and finite, not {rate}"
+        )
+    check_nice(who, request.nice)
+    check_sampling(request.sampling, vocab)
+
+
+def check_fits(kernel: Lifecycle, prompt: int, max_tokens: int) -> None:
+    """E2BIG for what the device can never hold beside the named segments."""
+    info = kernel.info
+    reserved = kernel.segments.count_pages()
+    why = can_never_fit(
+        prompt, max_tokens, info.page_tokens, info.frames - reserved, info.max_context_tokens
+    )
+    if why is not None:
+        raise error(errno.E2BIG, why)
+
+
+def check_sampling(params: SamplingParams, vocab: int) -> None:
+    """EINVAL for values that make no sense, naming the field and its range."""
+    ranges: tuple[tuple[str, float, float, float], ...] = (
+        ("temperature", params.temperature, 0.0, 100.0),
+        ("top_p", params.top_p, 1e-9, 1.0),
+        ("min_p", params.min_p, 0.0, 1.0),
+        ("repetition_penalty", params.repetition_penalty, 1e-3, 1e3),
+        ("presence_penalty", params.presence_penalty, -100.0, 100.0),
+        ("frequency_penalty", params.frequency_penalty, -100.0, 100.0),
+        ("top_k", params.top_k, 0, math.inf),
+        ("logprobs", params.logprobs, -1, 64),
+    )
+    for name, value, low, high in ranges:
+        if not low <= value <= high:
+            raise error(errno.EINVAL, f"{name} must be between {low:g} and {high:g}, not {value}")
+    for token, bias in params.logit_bias:
+        if not 0 <= token < vocab or not math.isfinite(bias):
+            raise error(errno.EINVAL, f"logit_bias of token {token} is out of range")
+
+
+def fork(kernel: Lifecycle, who: Principal, request: Fork) -> tuple[Pid, ...]:
+    """Branch a generation. Children have the parent's tokens and limits and an empty pipe."""
+    parent = kernel.find_living(who, request.pid)
+    if not 1 <= request.n <= kernel.params.max_forks:
+        raise error(errno.EINVAL, f"n must be between 1 and {kernel.params.max_forks}")
+    if request.seeds and len(request.seeds) != request.n:
+        raise error(errno.EINVAL, f"{request.n} children need {request.n} seeds, or none")
+    if len(kernel.processes) + len(kernel.zombies) + request.n > kernel.params.max_processes:
+        raise error(errno.EAGAIN, "too many processes; wait for some", 1.0)
+    return tuple(_fork_one(kernel, parent, i, request) for i in range(request.n))
+
+
+def _fork_one(kernel: Lifecycle, parent: Process, number: int, request: Fork) -> Pid:
+    pid = kernel.new_pid()
+    seed = parent.sampling.seed
+    seed = request.seeds[number] if request.seeds else seed * 1_000_003 + number + 1
+    child = Process(
+        pid=pid, parent=parent.pid, tenant=parent.tenant, name=parent.name,
+        sampling=replace(parent.sampling, seed=seed & 0xFFFFFFFFFFFFFFFF),
+        min_tokens=parent.min_tokens, stop_tokens=parent.stop_tokens, spawned_s=kernel.now_s,
+        fresh_text=parent.fresh_text, entity=replace(parent.entity, pid=pid),
+        space=kernel.memory.new_space(pid, parent.tenant), tokens=list(parent.tokens),
+        prompt_tokens=parent.prompt_tokens, max_tokens=parent.max_tokens,
+        max_pages=parent.max_pages, deadline_s=parent.deadline_s, stdin_open=parent.stdin_open,
+        stdin=deque(parent.stdin), in_turn=parent.in_turn, last_turn=parent.last_turn,
+        text=None if parent.text is None else parent.text.copy(),
+        hold=parent.hold & (Hold.SIGNAL | Hold.INPUT),
+    )  # fmt: skip
+    child.usage.prompt_tokens = parent.usage.prompt_tokens
+    kernel.scheduler.inherit(parent.entity, child.entity)
+    kernel.memory.fork(parent, child)
+    kernel.counters.spawned += 1
+    kernel.add(child)
+    if child.space.mapped:
+        kernel.move(child, State.SWAPPED)
+    kernel.trace.add(kernel.now_s, pid, "fork", parent=parent.pid, shared=child.space.mapped)
+    return pid
+
+
+def check_nice(who: Principal, value: int) -> None:
+    """EINVAL, and EPERM for tenants below 0."""
+    if not -20 <= value <= 19:
+        raise error(errno.EINVAL, f"nice must be between -20 and 19, not {value}")
+    if value < 0 and not who.root:
+        raise error(errno.EPERM, f"nice {value}: only root may go below 0")

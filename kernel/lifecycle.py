@@ -1,0 +1,335 @@
+"""Processes from birth to reaping: their table, their states, what holds them, their pipes.
+
+    add --> move, set_hold, clear_hold, end_turn, begin_turn --> exit --> (zombie) --> reap
+
+Everything here is bookkeeping at one moment; `kernel.core` adds the step that moves time on.
+"""
+
+import errno
+import heapq
+from collections import deque
+from collections.abc import Sequence
+
+from tokenix.drivers.device import DeviceInfo
+from tokenix.kernel.calls import (
+    ExitReason,
+    KernelError,
+    Principal,
+    Read,
+    ReadResult,
+    Wait,
+    WaitResult,
+    error,
+)
+from tokenix.kernel.commit import close_turn, take_output
+from tokenix.kernel.event import Call, Command, Reply, WaitingCall
+from tokenix.kernel.memory import Memory
+from tokenix.kernel.params import Params
+from tokenix.kernel.process import Process
+from tokenix.kernel.segments import Segments
+from tokenix.kernel.state import ALLOWED, Hold, State
+from tokenix.kernel.stats import Counters
+from tokenix.kernel.trace import TraceRing
+from tokenix.mm.ids import Pid, Ticket
+from tokenix.sched.queues import Queue
+from tokenix.sched.scheduler import Scheduler
+
+
+class Lifecycle:
+    """The process table and everything that happens to a process besides computing."""
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        scheduler: Scheduler,
+        params: Params | None,
+        eos_tokens: Sequence[int],
+    ) -> None:
+        self.info = info
+        self.params = params or Params()
+        self.scheduler = scheduler
+        self.eos_tokens = frozenset(eos_tokens)
+        self.trace = TraceRing(self.params.trace_events)
+        self.counters = Counters()
+        self.processes: dict[Pid, Process] = {}
+        self.zombies: dict[Pid, Process] = {}
+        self.segments = Segments()
+        self.readers: dict[Pid, deque[WaitingCall]] = {}
+        """Blocked reads, first come first served."""
+        self.waiters: dict[int, WaitingCall] = {}
+        """Blocked waits, by call id."""
+        self.now_s = 0.0
+        self.commands: list[Command] = []
+        """What this step has decided so far."""
+        self.dropped: list[Pid] = []
+        """Processes whose block tables the device may forget with the next forward."""
+        self.deadlines: list[tuple[float, Pid]] = []
+        """A heap; entries of the dead and of changed deadlines stay until they come up."""
+        self._tickets = 0
+        self._pids = 0
+        self.memory = Memory(info, self.commands.append, self.new_ticket, self.params.prefix_cache)
+
+    # ---- look-up ----
+
+    def visible(self, who: Principal, pid: Pid | None = None) -> list[Process]:
+        """Living processes and zombies that exist for `who`, by pid; or only `pid`."""
+        if pid is not None:
+            one = self.processes.get(pid) or self.zombies.get(pid)
+            return [one] if one is not None and one.visible_to(who) else []
+        tables = (self.zombies, self.processes)
+        mine = [p for table in tables for p in table.values() if p.visible_to(who)]
+        return sorted(mine, key=lambda process: process.pid)
+
+    def find(self, who: Principal, pid: Pid) -> Process:
+        """The process, living or zombie. One of another tenant does not exist for the caller."""
+        process = self.processes.get(pid) or self.zombies.get(pid)
+        if process is None or not process.visible_to(who):
+            raise error(errno.ESRCH, f"no process {pid}: it never existed or was waited for")
+        return process
+
+    def find_living(self, who: Principal, pid: Pid) -> Process:
+        process = self.find(who, pid)
+        if process.exit_reason is not None:
+            raise error(errno.ESRCH, f"process {pid} has ended ({process.exit_reason.value})")
+        return process
+
+    # ---- birth and states ----
+
+    def new_pid(self) -> Pid:
+        self._pids += 1
+        return Pid(self._pids)
+
+    def new_ticket(self) -> Ticket:
+        self._tickets += 1
+        return Ticket(self._tickets)
+
+    def add(self, process: Process) -> None:
+        """A new process exists. It is queued if nothing holds it."""
+        self.processes[process.pid] = process
+        self.memory.add(process)
+        process.state_since_s = self.now_s
+        self.watch_deadline(process)
+        self._requeue(process)
+
+    def watch_deadline(self, process: Process) -> None:
+        """Its deadline was set or changed."""
+        if process.deadline_s is None:
+            return
+        heapq.heappush(self.deadlines, (process.deadline_s, process.pid))
+        if len(self.deadlines) > 64 + 2 * len(self.processes):
+            living = self.processes.values()
+            self.deadlines = [(p.deadline_s, p.pid) for p in living if p.deadline_s is not None]
+            heapq.heapify(self.deadlines)
+
+    def move(self, process: Process, state: State) -> None:
+        """The only way a process changes its state."""
+        old = process.state
+        assert state in ALLOWED[old], f"process {process.pid}: {old.value} -> {state.value}"
+        if old in (State.SWAPPED, State.SWAPPING_OUT, State.SWAPPING_IN):
+            process.usage.paused_s += self.now_s - process.state_since_s
+        process.state = state
+        process.state_since_s = self.now_s
+        if State.RUNNING not in (old, state):
+            self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
+        self._requeue(process)
+
+    def _requeue(self, process: Process) -> None:
+        """Put the process where the scheduler looks for its kind."""
+        queue: Queue | None = None
+        match process.state:
+            case State.NEW if not process.hold:
+                queue = Queue.WAITING
+            case State.READY | State.RUNNING:
+                queue = Queue.READY
+            case State.STOPPED:
+                queue = Queue.HELD
+            case State.SWAPPED if not process.hold:
+                queue = Queue.PAUSED
+            case State.SWAPPING_OUT | State.SWAPPING_IN:
+                queue = Queue.MOVING
+        if queue is None:
+            self.scheduler.remove(process)
+        else:
+            self.scheduler.enqueue(process, queue)
+
+    def set_hold(self, process: Process, hold: Hold) -> None:
+        """The process may not run until `clear_hold`. Idempotent, legal in every state."""
+        process.hold |= hold
+        if process.state is State.READY:
+            self.move(process, State.STOPPED)
+        elif process.state is not State.RUNNING and process.state is not State.ZOMBIE:
+            self._requeue(process)
+
+    def clear_hold(self, process: Process, hold: Hold) -> None:
+        process.hold &= ~hold
+        if process.hold:
+            return
+        if process.state is State.STOPPED:
+            self.move(process, State.READY)
+        elif process.state is not State.RUNNING and process.state is not State.ZOMBIE:
+            self._requeue(process)
+
+    # ---- turns and the end ----
+
+    def end_turn(self, process: Process, reason: ExitReason, problem: str = "") -> None:
+        """Output of the turn is complete: the process exits, or waits for input."""
+        if process.segment is not None and reason is ExitReason.LENGTH:
+            self.segments.computed(self, process)
+        close_turn(process, reason)
+        if reason is ExitReason.ERROR or not process.stdin_open:
+            self.exit(process, reason, problem)
+            return
+        self.set_hold(process, Hold.INPUT)
+        self.serve_readers(process)
+        self.begin_turn(process)
+
+    def begin_turn(self, process: Process) -> None:
+        """If it waits for input: go on with what stdin holds, or end at its close."""
+        if not process.hold & Hold.INPUT or process.state is State.ZOMBIE:
+            return
+        if process.stdin:
+            process.tokens.extend(process.stdin)
+            process.stdin.clear()
+            process.prompt_tokens = process.length
+            process.in_turn = True
+            if process.fresh_text is not None:
+                process.text = process.fresh_text.copy()
+            process.usage.prompt_tokens = process.length
+            self.scheduler.restart_turn(process, self.now_s)
+            self.clear_hold(process, Hold.INPUT)
+        elif not process.stdin_open:
+            self.exit(process, process.last_turn or ExitReason.STOP)
+
+    def exit(self, process: Process, reason: ExitReason, problem: str = "") -> None:
+        """The process is over, whatever it was doing: everything it held is given back."""
+        close_turn(process, reason)
+        process.exit_reason, process.exit_error = reason, problem
+        process.usage.total_s = self.now_s - process.spawned_s
+        self.memory.release(process)
+        self.dropped.append(process.pid)
+        self.move(process, State.ZOMBIE)
+        del self.processes[process.pid]
+        self.zombies[process.pid] = process
+        self.counters.exits[reason.value] = self.counters.exits.get(reason.value, 0) + 1
+        self.trace.add(
+            self.now_s, process.pid, "exit", reason=reason.value, error=problem,
+            output=process.usage.output_tokens, digest=_fold(process.tokens),
+        )  # fmt: skip
+        if process.segment is not None:
+            self.segments.ended(self, process)
+            self.zombies.pop(process.pid)
+            return
+        self.serve_readers(process)
+        self._serve_waiters(process)
+        if len(self.zombies) > self.params.max_zombies:
+            oldest = next(iter(self.zombies))
+            self.trace.add(self.now_s, oldest, "reaped-unread")
+            self.reap(self.zombies[oldest])
+
+    def reap(self, process: Process) -> WaitResult:
+        """Forget a zombie; its readers are told that it is gone."""
+        del self.zombies[process.pid]
+        for waiting in self.readers.pop(process.pid, ()):
+            self.reply(waiting.call_id, error(errno.ESRCH, f"process {process.pid} was reaped"))
+        self._release_waiters(process.pid)
+        assert process.exit_reason is not None
+        return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
+
+    # ---- pipes and blocked calls ----
+
+    def park(self, call: Call, request: Read | Wait) -> None:
+        """Block a call until its process has something for it."""
+        parked = len(self.waiters) + sum(len(queue) for queue in self.readers.values())
+        if parked >= self.params.max_waiting_calls:
+            raise error(errno.EAGAIN, f"{parked} calls are blocked already", 1.0)
+        waiting = WaitingCall(call.call_id, call.principal, request)
+        if isinstance(request, Read):
+            self.readers.setdefault(request.pid, deque()).append(waiting)
+        else:
+            self.waiters[call.call_id] = waiting
+
+    def cancel(self, who: Principal, call_id: int) -> bool:
+        """Answer a blocked call with EINTR; False if `who` has no such call blocked."""
+        waiting = self._take_blocked(who, call_id)
+        if waiting is None:
+            return False
+        self.reply(waiting.call_id, error(errno.EINTR, "the call was cancelled"))
+        return True
+
+    def _take_blocked(self, who: Principal, call_id: int) -> WaitingCall | None:
+        waiting = self.waiters.get(call_id)
+        if waiting is not None:
+            return self.waiters.pop(call_id) if who.root or waiting.principal == who else None
+        for pid, queue in self.readers.items():
+            for waiting in queue:
+                if waiting.call_id == call_id and (who.root or waiting.principal == who):
+                    queue.remove(waiting)
+                    if not queue:
+                        del self.readers[pid]
+                    return waiting
+        return None
+
+    def serve_readers(self, process: Process) -> None:
+        """Give output to blocked reads, first come first served."""
+        waiting = self.readers.get(process.pid)
+        while waiting:
+            request = waiting[0].request
+            assert isinstance(request, Read)
+            if process.eof_sent:
+                self.reply(waiting.popleft().call_id, end_of_file(process))
+                continue
+            result = self.take_output(process, request.max_tokens)
+            if result is None:
+                return
+            self.reply(waiting.popleft().call_id, result)
+        self.readers.pop(process.pid, None)
+
+    def take_output(self, process: Process, max_tokens: int) -> ReadResult | None:
+        """Take output for a reader; a pipe that was full lets its process go on."""
+        result = take_output(process, max_tokens)
+        if result is not None and result.outputs:
+            self.scheduler.note_read(process, self.now_s, len(result.outputs))
+            if process.hold & Hold.PIPE and process.unread < self.params.pipe_tokens:
+                self.clear_hold(process, Hold.PIPE)
+        return result
+
+    def _serve_waiters(self, process: Process) -> None:
+        for call_id, waiting in self.waiters.items():
+            assert isinstance(waiting.request, Wait)
+            mine = process.visible_to(waiting.principal)
+            if mine and waiting.request.pid in (None, process.pid):
+                del self.waiters[call_id]
+                self.reply(call_id, self.reap(process))
+                return
+
+    def _release_waiters(self, reaped: Pid) -> None:
+        """A wait that nobody is left for has failed."""
+        for call_id, waiting in list(self.waiters.items()):
+            assert isinstance(waiting.request, Wait)
+            pid, who = waiting.request.pid, waiting.principal
+            if pid == reaped or (pid is None and not self._has_children(who)):
+                del self.waiters[call_id]
+                self.reply(call_id, error(errno.ECHILD, "the process was waited for by another"))
+
+    def _has_children(self, who: Principal) -> bool:
+        tables = (self.processes, self.zombies)
+        return any(p.visible_to(who) for table in tables for p in table.values())
+
+    def reply(self, call_id: int, value: object) -> None:
+        if isinstance(value, KernelError):
+            self.commands.append(Reply(call_id, error=value))
+        else:
+            self.commands.append(Reply(call_id, value))
+
+
+def end_of_file(process: Process) -> KernelError:
+    """For reads after the one that was told the end."""
+    return error(errno.EPIPE, f"the output of process {process.pid} was read to its end")
+
+
+def _fold(tokens: Sequence[int]) -> int:
+    """A number that tells token sequences apart in traces."""
+    folded = 0
+    for token in tokens:
+        folded = (folded * 1_000_003 + token + 1) & 0xFFFFFFFFFFFFFFFF
+    return folded
