@@ -7,7 +7,7 @@ Boots one machine per policy, one after another, in this process. What is printe
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tokenix.bench.drive import Run, Sample, drive
@@ -83,6 +83,11 @@ class Report:
                 found.append(f"{name}: {figures.failed} requests ended by an error")
         return found
 
+    def pace_spread(self) -> float:
+        """Fastest over slowest pace of the idle machine around the runs; 1 is a quiet machine."""
+        paces = [pace for run in self.runs for pace in run.paces]
+        return max(paces) / min(paces) if paces else 1.0
+
     def ratios(self) -> dict[str, float]:
         """`progress` against each other policy; above 1 is better."""
         ours = self.figures.get(OURS)
@@ -151,7 +156,7 @@ class Report:
                 "page_tokens": PAGE_TOKENS,
                 "long_streams_need_pages": self.pages_needed(),
             },
-            "machine": self.machine,
+            "machine": {**self.machine, "pace_spread": round(self.pace_spread(), 2)},
             "took_s": round(self.took_s, 1),
         }
 
@@ -200,9 +205,10 @@ def run_demo(options: DemoOptions, observer: Observer | None = None) -> Report:
     for policy in options.policies:
         progress = observer.booting(policy)
         with _boot(options, policy, workload.pool_pages, progress) as k:
-            measure_pace(k, shape.long_streams)
+            before = measure_pace(k, shape.long_streams)
             observer.started(policy, workload)
-            runs.append(drive(k, workload, policy, observer.sample))
+            run = drive(k, workload, policy, observer.sample)
+            runs.append(replace(run, paces=(before, measure_pace(k, shape.long_streams))))
         figures[policy] = measure(runs[-1])
         observer.finished(policy, figures[policy])
     return Report(

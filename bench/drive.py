@@ -77,6 +77,8 @@ class Run:
     events: tuple[TraceEvent, ...]
     start_s: float
     """Start of the run on the kernel's clock, which the times of `events` are on."""
+    paces: tuple[float, ...] = ()
+    """Decode steps per second of the idle machine, before and after the run."""
 
 
 Watch = Callable[[Sample], None]

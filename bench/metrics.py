@@ -56,6 +56,8 @@ class Figures:
     rejected: int
     failed: int
     """Ended by an error."""
+    pace_steps_per_s: float | None
+    """Pace of the idle machine around the run; tells whether runs can be compared."""
 
 
 def measure(run: Run) -> Figures:
@@ -88,6 +90,7 @@ def measure(run: Run) -> Figures:
         return_ms_p95=_ms(percentile(returns_s(run), 95)),
         rejected=sum(bool(outcome.refused) for outcome in outcomes),
         failed=sum(bool(outcome.error) for outcome in outcomes),
+        pace_steps_per_s=sum(run.paces) / len(run.paces) if run.paces else None,
     )
 
 

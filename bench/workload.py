@@ -78,7 +78,7 @@ class Shape:
 
 
 FULL = Shape()
-QUICK = Shape(long_streams=4, long_tokens=160, shorts=8)
+QUICK = Shape(long_streams=4, long_tokens=160, shorts=8, tokens_per_s=6.0)
 
 FULL_SPEED_STEPS_PER_S = 28.0
 """A device that decodes the long streams that fast gets the shape as it is."""

