@@ -56,11 +56,7 @@ def _check_slots(kernel: Kernel) -> None:
         for source in (
             [page for process in kernel.processes.values() for page in process.space.pages],
             kernel.segments.pinned_pages(),
-            [
-                item.page
-                for transfer in memory.copies.transfers.peek_all()
-                for item in transfer.items
-            ],
+            [item.page for transfer in transfers for item in transfer.items],
         )
         for page in source
     }

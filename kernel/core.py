@@ -34,7 +34,7 @@ from tokenix.kernel.state import Hold, State
 from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Ticket
 from tokenix.mm.space import AddressSpace
-from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse
+from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse, Run
 from tokenix.sched.scheduler import Scheduler
 
 
@@ -63,7 +63,6 @@ class Kernel(Lifecycle):
         super().__init__(info, scheduler, params, eos_tokens)
         self.in_flight: InFlight | None = None
         self._plan_wake_s: float | None = None
-        self._faults_in_a_row = 0
         self._copies_resume_s = 0.0
 
     # ---- the step ----
@@ -141,7 +140,6 @@ class Kernel(Lifecycle):
 
     def _forward_done(self, done: ForwardDone) -> None:
         flight = self._retire(done.ticket)
-        self._faults_in_a_row = 0
         self.counters.steps += 1
         took_s = self.now_s - flight.started_s
         self.scheduler.note_step(
@@ -178,9 +176,9 @@ class Kernel(Lifecycle):
             self.set_hold(process, Hold.PIPE)
 
     def _device_fault(self, fault: DeviceFault) -> None:
-        """Nothing of the pass may be used. Rows are retried, alone if it happens again."""
+        """Nothing of the pass may be used. Its rows are retried; who was in `max_faults` failed
+        passes since its last good one runs alone, and ends if that fails too."""
         flight = self._retire(fault.ticket)
-        self._faults_in_a_row += 1
         self.counters.device_faults += 1
         self.trace.add(self.now_s, None, "device-fault", reason=fault.reason)
         for process, _ in flight.rows:
@@ -282,7 +280,7 @@ class Kernel(Lifecycle):
         rows: list[Row] = []
         work: list[tuple[Process, int]] = []
         tables: list[TableDelta] = []
-        for run in plan.run:
+        for run in self._without_suspects(plan.run):
             process = self.processes[run.pid]
             if process.state is not State.READY or process.todo_tokens == 0:
                 continue
@@ -300,34 +298,42 @@ class Kernel(Lifecycle):
             delta = self.memory.table_delta(process)
             if delta is not None:
                 tables.append(delta)
-            if self._faults_in_a_row >= self.params.max_faults:
-                break
         if not rows:
             return
+        self.memory.frames.raise_fence()
         self._poison()
         ticket = self.new_ticket()
         self.commands.append(Forward(ticket, tuple(rows), tuple(tables), tuple(self.dropped)))
         self.dropped.clear()
-        self.memory.frames.raise_fence()
         for process, _ in work:
             self.move(process, State.RUNNING)
         prefill = sum(tokens for process, tokens in work if process.todo_tokens > 1)
         decodes = sum(process.todo_tokens == 1 for process, _ in work)
         self.in_flight = InFlight(ticket, tuple(work), self.now_s, prefill, decodes)
 
+    def _without_suspects(self, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+        """One who may be the cause of device faults runs alone, so that no one else suffers."""
+        for run in runs:
+            if self.processes[run.pid].faults >= self.params.max_faults:
+                return (run,)
+        return runs
+
     def _poison(self) -> None:
-        """Junk-fill what was freed. Only before a forward, which orders it before any new use."""
-        freed = self.memory.frames.take_freed_log()
+        """Junk-fill what was freed, ordered before the forward that is about to be submitted. The
+        frames are held back until it has retired: copies have queues of their own."""
+        frames = self.memory.frames
+        freed = frames.take_freed_log()
         if self.params.poison:
-            frames = self.memory.frames
             still = [pfn for pfn in dict.fromkeys(freed) if frames.state(pfn) is FrameState.FREE]
             if still:
                 self.commands.append(Poison(tuple(still)))
+                frames.hold_back(still)
 
     def _write_behind(self) -> None:
         if self.now_s < self._copies_resume_s:
             return
-        ready = [task for task in self.scheduler.ready.values() if task.space.mapped]
+        swaps = self.scheduler.policy.pause_mode is PauseMode.SWAP
+        ready = [task for task in self.scheduler.ready.values() if swaps and task.space.mapped]
         if not ready and not self.memory.frames.stranded:
             return
         ready.sort(key=lambda task: (-self.scheduler.lead_s(task, self.now_s), task.entity.pid))

@@ -10,6 +10,7 @@ A page is lost when its copy fails, comes too late or does not verify: every pro
 forgets it and all behind it, and computes them again. Nobody else notices.
 """
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from tokenix.kernel.copies import Copies
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import State
 from tokenix.mm.frames import FrameState, FrameTable
-from tokenix.mm.ids import Pid, Ticket
+from tokenix.mm.ids import Pfn, Pid, Ticket
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import PrefixIndex, root_key
 from tokenix.mm.reclaim import count_available, reclaim
@@ -262,8 +263,10 @@ class Memory:
         used = self.slots.total - self.slots.count(SlotState.FREE)
         room = min(BATCH_PAGES, int(self.slots.total * HOST_SHARE) - used)
         stranded = list(self.frames.stranded.values())
+        victims = list(likely_victims_first) if room > 0 or stranded else []
+        self._take_donors(min(BATCH_PAGES, len(stranded)), reversed(victims))
         free = min(BATCH_PAGES, self.slots.count(SlotState.FREE))
-        chosen = choose_pages(stranded, likely_victims_first if room > 0 else (), free)
+        chosen = choose_pages(stranded, victims if room > 0 else (), free)
         if room > 0:
             chosen = chosen[: max(room, sum(pid is None for pid, _ in chosen))]
         if chosen:
@@ -395,12 +398,12 @@ class Memory:
             process.table_known = min(process.table_known, full_pages)
 
     def _take_donors(self, want: int, donors: Iterable[AddressSpace]) -> None:
-        """Free slots that hold copies of pages which are resident anyway, until `want` are free."""
-        if self.slots.count(SlotState.FREE) >= want:
-            return
-        for space in donors:
-            for page in space.pages:
-                if self.slots.count(SlotState.FREE) >= want:
-                    return
-                if page.active > 0 and page.slot is not None and page.loading is None:
-                    self.copies.free_slot(page)
+        """Free slots that hold copies of pages which are resident anyway, until `want` are free.
+        `donors` give first; then whoever else keeps such pages resident."""
+        known = (page for space in donors for page in space.pages)
+        owners = (self.frames.owner(Pfn(i)) for i in range(self.frames.total))
+        for page in itertools.chain(known, owners):
+            if self.slots.count(SlotState.FREE) >= want or self.frames.donors == 0:
+                return
+            if page is not None and page.active > 0 and page.slot is not None:
+                self.copies.free_slot(page)

@@ -24,6 +24,7 @@ from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
 from tokenix.mm.ids import Pid
 from tokenix.sched.plan import Pause, PauseMode, Plan
+from tokenix.sched.view import MemoryView
 from tokenix.tests.sim.callers import Callers
 from tokenix.tests.sim.machine import ROOT, SimMachine
 
@@ -35,6 +36,10 @@ FAULTS: dict[Kind, float] = {
 STEPS_PER_TOKEN = 12
 MIN_STEPS = 400
 """After healing, all must end within so many steps, and so many for each token still to come."""
+
+MAX_PAUSES = 3
+"""The kernel pauses a process at most that often before its next token: two make a leader, and
+leaders go only when there is nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,10 @@ class World:
         self._serial = 0
         self._inbox: list[Event] = []
         self.callers = Callers(self)
-        if self.spec.force:
-            self._force_pauses()
+        self.most_pauses = 0
+        self._paused_at: dict[Pid, tuple[int, int]] = {}
+        """pid -> (its length when it was paused last, how often at that length)."""
+        self._wrap_plans()
 
     def _boot(self) -> SimMachine:
         spec = self.spec
@@ -246,28 +253,55 @@ class World:
         ]
         return "; ".join([*left, str(view)])
 
-    def _force_pauses(self) -> None:
-        """Pause random ready processes through the kernel's own path, as part of its plans."""
+    # ---- plans: watched, and spoilt ----
+
+    def _wrap_plans(self) -> None:
+        """Check what the planner decides, and pause random ready processes beside it, through
+        the kernel's own path, as part of its plans."""
         scheduler = self.machine.kernel.scheduler
         decide = scheduler.plan
 
-        def plan(memory: object, now_s: float) -> Plan:
-            made = decide(memory, now_s)  # type: ignore[arg-type]
-            if not self.spec.force:
-                return made
-            taken = {pause.pid for pause in made.pause}
-            forced = [
-                Pause(pid, self.chance.choice(list(PauseMode)), "forced")
-                for pid in scheduler.ready
-                if pid not in taken and self.chance.random() < self.spec.force
-            ]
-            if not forced:
-                return made
-            gone = {pause.pid for pause in forced}
-            run = tuple(run for run in made.run if run.pid not in gone)
-            return replace(made, pause=made.pause + tuple(forced), run=run, wake_s=now_s)
+        def plan(memory: MemoryView, now_s: float) -> Plan:
+            made = decide(memory, now_s)
+            self._check_victims(made)
+            return self._add_force(made, now_s) if self.spec.force else made
 
-        scheduler.plan = plan  # type: ignore[method-assign, assignment]
+        scheduler.plan = plan  # type: ignore[method-assign]
+
+    def _check_victims(self, plan: Plan) -> None:
+        """One shortage has at most as many victims as pages it lacks, and nobody is paused again
+        and again without a token in between."""
+        kernel = self.machine.kernel
+        victims: dict[str, int] = {}
+        for pause in plan.pause:
+            victims[pause.reason] = victims.get(pause.reason, 0) + 1
+            process = kernel.processes[pause.pid]
+            if process.hold or self.seed % 2:
+                continue
+            length, times = self._paused_at.get(pause.pid, (0, 0))
+            times = times + 1 if length == process.length else 1
+            self._paused_at[pause.pid] = (process.length, times)
+            self.most_pauses = max(self.most_pauses, times)
+            assert times <= MAX_PAUSES, f"pid {pause.pid} was paused {times} times at one token"
+        for reason, count in victims.items():
+            word = reason.split()[-1]
+            if word.isdigit():
+                process = kernel.processes[Pid(int(word))]
+                pages = process.space.pages_for(process.length) + 1
+                assert count <= pages, f"{count} victims for {pages} pages: {reason}"
+
+    def _add_force(self, made: Plan, now_s: float) -> Plan:
+        taken = {pause.pid for pause in made.pause}
+        forced = [
+            Pause(pid, self.chance.choice(list(PauseMode)), "forced")
+            for pid in self.machine.kernel.scheduler.ready
+            if pid not in taken and self.chance.random() < self.spec.force
+        ]
+        if not forced:
+            return made
+        gone = {pause.pid for pause in forced}
+        run = tuple(run for run in made.run if run.pid not in gone)
+        return replace(made, pause=made.pause + tuple(forced), run=run, wake_s=now_s)
 
     # ---- the story ----
 
