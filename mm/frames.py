@@ -13,6 +13,7 @@ pins; `count_*` are kept by calling `note(page)` after any change of a page's fi
 """
 
 import enum
+from collections.abc import Sequence
 
 from tokenix.mm.ids import Pfn
 from tokenix.mm.page import Page
@@ -38,6 +39,7 @@ class FrameTable:
         self._counts: list[int] = [total, 0, 0, 0]
         self._fenced: dict[Pfn, None] = {}
         self._fence_up = False
+        self._junk: frozenset[Pfn] = frozenset()
         self._donor = bytearray(total)
         self.donors = 0
         """Held frames whose page has a host copy: their slots can be taken back at no loss."""
@@ -100,6 +102,15 @@ class FrameTable:
         assert not self._fence_up, "one forward in flight"
         self._fence_up = True
 
+    def hold_back(self, free: Sequence[Pfn]) -> None:
+        """Keep free frames from use until the fence is lifted (they are being junk-filled)."""
+        assert self._fence_up, "held back by a fence"
+        for pfn in free:
+            self._free.remove(pfn)
+            self._fenced[pfn] = None
+            self._settle(pfn)
+        self._junk = frozenset(free)
+
     def lift_fence(self) -> None:
         """The forward has retired: what was released under it is free."""
         assert self._fence_up, "a fence is lifted once"
@@ -107,6 +118,7 @@ class FrameTable:
         fenced, self._fenced = self._fenced, {}
         for pfn in fenced:
             self._settle(pfn)
+        self._junk = frozenset()
 
     def note(self, page: Page) -> None:
         """Recompute the frame's state after a change of mapped, active, slot or loading."""
@@ -137,7 +149,8 @@ class FrameTable:
         self._state[pfn] = new
         if new is FrameState.FREE:
             self._free.append(pfn)
-            self.freed_log.append(pfn)
+            if pfn not in self._junk:
+                self.freed_log.append(pfn)
 
     def _derive(self, pfn: Pfn) -> FrameState:
         if self._pins[pfn] > 0:
