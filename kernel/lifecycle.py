@@ -176,7 +176,7 @@ class Lifecycle:
         if process.segment is not None and reason is ExitReason.LENGTH:
             self.segments.computed(self, process)
         close_turn(process, reason)
-        if reason is ExitReason.ERROR or not process.stdin_open:
+        if reason is ExitReason.ERROR or not (process.stdin_open or process.stdin):
             self.exit(process, reason, problem)
             return
         self.set_hold(process, Hold.INPUT)

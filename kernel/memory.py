@@ -292,6 +292,8 @@ class Memory:
         """A copy has passed its fence. Returns which processes have something to do now."""
         landed = self.copies.finish(done, now_s)
         events: list[MemoryEvent] = []
+        for page in landed.lost:  # before any of them is unmapped: nobody may find them
+            self.index.forget(page)
         for page in landed.lost:
             events += self._lose(page)
         if isinstance(done, CopyFailed) and landed.direction is Direction.OUT:

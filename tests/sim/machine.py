@@ -4,10 +4,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tokenix.drivers.sim import SimDevice
+from tokenix.drivers.sim import SimDevice, expected_tokens
 from tokenix.kernel import audit
 from tokenix.kernel.boot import make_kernel
-from tokenix.kernel.calls import KernelError, Principal, Read, ReadResult, Request, Spawn
+from tokenix.kernel.calls import (
+    ExitReason,
+    KernelError,
+    Principal,
+    Read,
+    ReadResult,
+    Request,
+    Spawn,
+    Wait,
+)
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
@@ -43,6 +52,7 @@ class SimMachine:
         self.on_reply: dict[int, Callable[[Reply], None]] = {}
         self.output: dict[Pid, list[int]] = {}
         self.ended: dict[Pid, ReadResult] = {}
+        self.asked: dict[Pid, Spawn] = {}
         self.steps = 0
         self._audit = audit_every_step
         self._call_ids = 0
@@ -114,7 +124,9 @@ class SimMachine:
 
     def spawn(self, tokens: tuple[int, ...], max_tokens: int, **options: Any) -> Pid:
         """Spawn and follow: its output is collected in `output[pid]`, its end in `ended[pid]`."""
-        pid: Pid = self.call(Spawn(tokens, max_tokens=max_tokens, **options))
+        request = Spawn(tokens, max_tokens=max_tokens, **options)
+        pid: Pid = self.call(request)
+        self.asked[pid] = request
         self.follow(pid)
         return pid
 
@@ -162,6 +174,34 @@ class SimMachine:
                 return
             assert self.advance(until_s), "deadlock: processes are left, and nothing will happen"
         raise AssertionError("livelock: too many steps")
+
+    def reasons(self, kind: str = "pause") -> list[str]:
+        """Of all trace events of a kind, what their `reason` says."""
+        events = self.kernel.trace.since(0, 1 << 30)
+        return [str(dict(event.detail).get("reason")) for event in events if event.kind == kind]
+
+    def check_output(self, pid: Pid, complete: bool = True) -> None:
+        """What came out of `pid` so far is what the oracle says; all of it if `complete`."""
+        request = self.asked[pid]
+        model = self.device.model
+        expected = expected_tokens(
+            request.tokens, request.max_tokens or 0, request.sampling, model.vocab, model.eos_token,
+            ignore_eos=request.ignore_eos, min_tokens=request.min_tokens,
+        )  # fmt: skip
+        got = self.output[pid]
+        assert got == (expected if complete else expected[: len(got)]), f"output of pid {pid}"
+
+    def finish(self) -> None:
+        """Run to the end. Whoever ended by itself said all it had to say, the others the
+        beginning of it; nothing is left behind."""
+        self.run()
+        for pid in self.asked:
+            if pid in self.ended:
+                whole = self.ended[pid].reason in (ExitReason.STOP, ExitReason.LENGTH)
+                self.check_output(pid, complete=whole)
+        for pid in list(self.kernel.zombies):
+            self.call(Wait(pid))
+        audit.check_idle(self.kernel)
 
 
 __all__ = ["ROOT", "KernelError", "SimMachine"]

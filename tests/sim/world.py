@@ -37,7 +37,7 @@ STEPS_PER_TOKEN = 12
 MIN_STEPS = 400
 """After healing, all must end within so many steps, and so many for each token still to come."""
 
-MAX_PAUSES = 3
+MAX_PAUSES = 2
 """The kernel pauses a process at most that often before its next token: two make a leader, and
 leaders go only when there is nobody else."""
 
@@ -240,7 +240,8 @@ class World:
         idle = [p for p in kernel.scheduler.ready.values() if p.todo_tokens]
         wake_s = kernel.next_wake_s()
         if idle and not list(kernel.memory.copies.transfers.peek_all()):
-            late = wake_s is None or wake_s > self.now_s
+            pause_s = kernel.params.copy_retry_s if kernel.memory.frames.stranded else 0.0
+            late = wake_s is None or wake_s > self.now_s + pause_s
             assert not late, f"the device is idle; left: {self._left()}"
 
     def _left(self) -> str:
