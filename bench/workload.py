@@ -69,16 +69,18 @@ class Shape:
     """Short requests of a burst."""
     short_tokens: tuple[int, int] = (16, 32)
     """Output of a short request: from, to."""
-    tokens_per_s: float = 8.0
-    """Pace of all readers; people read 5 to 10 tokens a second."""
+    tokens_per_s: float = 6.0
+    """Pace of all readers; people read about 5 tokens a second."""
     pool_share: float = 0.6
     """Size of the KV pool, in what the long streams need at full length."""
     filled: float = 1.0
     """Part of the pool that the long streams hold when the first burst comes."""
+    span: float = 1.2
+    """The last burst comes after that many times what the long streams take in a large pool."""
 
 
 FULL = Shape()
-QUICK = Shape(long_streams=4, long_tokens=160, shorts=8, tokens_per_s=6.0)
+QUICK = Shape(long_streams=4, long_tokens=160, shorts=8)
 
 FULL_SPEED_STEPS_PER_S = 28.0
 """A device that decodes the long streams that fast gets the shape as it is."""
@@ -136,7 +138,7 @@ def make_workload(
     """The workload of `seed` for a device that decodes the long streams together at `steps_per_s`.
 
     The pace of the device only places the bursts: the first comes when the long streams, left
-    alone, hold the share `filled` of the pool; the last when they would be near their end.
+    alone, hold the share `filled` of the pool; the last at `span`.
     """
     assert steps_per_s > 0
     chance = random.Random(seed)
@@ -151,8 +153,7 @@ def make_workload(
     ]  # fmt: skip
     each = pool * page_tokens / shape.long_streams - TITLE_TOKENS
     first_s = longs[-1].at_s + shape.filled * each / steps_per_s
-    # Running all at once would end here; with the pool full it takes longer under any policy.
-    last_s = max(first_s + 1.0, longs[-1].at_s + shape.long_tokens / steps_per_s)
+    last_s = max(first_s + 1.0, longs[-1].at_s + shape.span * shape.long_tokens / steps_per_s)
     shorts = _make_shorts(chance, shape, first_s, last_s)
     return Workload((*longs, *shorts), pool, seed, shape)
 
