@@ -5,11 +5,11 @@ from typing import Protocol
 
 
 class Costs(Protocol):
-    """The seam for other timing models (a roofline of a named device and model)."""
+    """The seam for other timing models (`roofline.py`: a named device and model)."""
 
-    def forward_s(self, prefill_tokens: int, decode_rows: int, kv_tokens: int) -> float:
-        """Seconds of a forward: rows of one token are decodes, the rest is prefill; `kv_tokens`
-        counts the cells that attention reads, summed over rows."""
+    def forward_s(self, prefill_tokens: int, decode_rows: int, kv_tokens: int, pairs: int) -> float:
+        """Seconds of a forward: rows of one token are decodes, the rest is prefill. `kv_tokens`
+        counts the cells that attention reads, `pairs` the (query, key) pairs, summed over rows."""
         ...
 
     def copy_out_s(self, pages: int) -> float: ...
@@ -32,7 +32,9 @@ class CostModel:
     in_page_s: float = 100e-6
     frame_s: float = 5e-6
 
-    def forward_s(self, prefill_tokens: int, decode_rows: int, kv_tokens: int) -> float:
+    def forward_s(
+        self, prefill_tokens: int, decode_rows: int, kv_tokens: int, pairs: int = 0
+    ) -> float:
         return (
             self.base_s
             + prefill_tokens * self.prefill_token_s

@@ -92,7 +92,7 @@ class SimDevice:
 
     def info(self) -> DeviceInfo:
         cost = self._cost
-        step_s = cost.forward_s(0, 1, 0)
+        step_s = cost.forward_s(0, 1, 0, 0)
         chunk = 256
         return DeviceInfo(
             name="sim",
@@ -103,7 +103,7 @@ class SimDevice:
             vocab_tokens=self.model.vocab,
             max_context_tokens=self._max_context_tokens,
             step_s=step_s,
-            prefill_tokens_per_s=chunk / cost.forward_s(chunk, 0, 0),
+            prefill_tokens_per_s=chunk / cost.forward_s(chunk, 0, 0, 0),
             copy_in_s_per_page=cost.copy_in_s(16) / 16,
             copy_out_s_per_page=cost.copy_out_s(16) / 16,
         )
@@ -182,15 +182,17 @@ class SimDevice:
 
     def _submit_forward(self, command: Forward) -> None:
         rows, flight = self.tables.bind(command, self.fences)
-        prefill = decodes = kv = 0
+        prefill = decodes = kv = pairs = 0
         for row in command.rows:
-            if len(row.tokens) == 1:
+            count = len(row.tokens)
+            if count == 1:
                 decodes += 1
             else:
-                prefill += len(row.tokens)
-            kv += row.start + len(row.tokens)
+                prefill += count
+            kv += row.start + count
+            pairs += count * row.start + count * (count + 1) // 2
         faults = self._faults.take_forward_faults([row.pid for row in command.rows])
-        seconds = self._cost.forward_s(prefill, decodes, kv)
+        seconds = self._cost.forward_s(prefill, decodes, kv, pairs)
         _, end_s = self._enqueue(command.ticket, flight, seconds)
         self._finish(
             command.ticket,

@@ -1,0 +1,139 @@
+"""The simulated device for big experiments: queues and times as `SimDevice`, but no memory behind.
+
+A token is a hash of (pid, position), so nothing depends on frames, and mistakes of a kernel do not
+show. That is what `SimDevice` is for; this one does a handful of Python operations per row, so that
+a run is as fast as the kernel that it drives.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from tokenix.drivers.device import DeviceInfo
+from tokenix.drivers.ops import (
+    Command,
+    Completion,
+    CopyDone,
+    CopyFrame,
+    CopyIn,
+    CopyOut,
+    Forward,
+    ForwardDone,
+    Poison,
+    Row,
+    Sampled,
+)
+from tokenix.drivers.sim.costs import Costs
+from tokenix.mm.ids import Ticket
+
+VOCAB = 4096
+"""Tokens of prompts and outputs are below this; a power of two."""
+
+_MASK = VOCAB - 1
+_DRAWN = tuple(Sampled(token) for token in range(VOCAB))
+_PID_STEP = 2_654_435_761
+_POSITION_STEP = 40_503
+
+
+class FastDevice:
+    """Keeps `drivers.device.Device`. Times are virtual seconds."""
+
+    def __init__(
+        self,
+        cost: Costs,
+        frames: int,
+        host_slots: int,
+        page_tokens: int = 16,
+        page_bytes: int = 1 << 21,
+        prefill_tokens_per_s: float = 1e4,
+        max_context_tokens: int = 1 << 20,
+        name: str = "sim",
+    ) -> None:
+        assert frames > 0 and host_slots >= 0 and page_tokens > 0
+        self._cost = cost
+        self._info = DeviceInfo(
+            name=name,
+            frames=frames,
+            page_tokens=page_tokens,
+            frame_bytes=page_bytes,
+            host_slots=host_slots,
+            vocab_tokens=VOCAB,
+            max_context_tokens=max_context_tokens,
+            step_s=cost.forward_s(0, 1, 0, 0),
+            prefill_tokens_per_s=prefill_tokens_per_s,
+            copy_in_s_per_page=cost.copy_in_s(16) / 16,
+            copy_out_s_per_page=cost.copy_out_s(16) / 16,
+        )
+        self._compute_free_s = 0.0
+        self._out_free_s = 0.0
+        self._in_free_s = 0.0
+        self._ends: list[tuple[float, Ticket, Completion]] = []
+        """A heap: when each command's completion is ready."""
+        self.busy_s = 0.0
+        """Seconds that the compute queue has worked."""
+
+    def info(self) -> DeviceInfo:
+        return self._info
+
+    def submit(self, command: Command, now_s: float) -> None:
+        match command:
+            case Forward(ticket=ticket, rows=rows):
+                took_s = self._forward_s(rows)
+                self.busy_s += took_s
+                self._compute_free_s = end_s = max(now_s, self._compute_free_s) + took_s
+                heappush(self._ends, (end_s, ticket, ForwardDone(ticket, _draw(rows))))
+            case CopyOut(ticket=ticket, pages=pages):
+                self._out_free_s = end_s = max(now_s, self._out_free_s) + self._cost.copy_out_s(
+                    len(pages)
+                )
+                heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
+            case CopyIn(ticket=ticket, pages=pages):
+                self._in_free_s = end_s = max(now_s, self._in_free_s) + self._cost.copy_in_s(
+                    len(pages)
+                )
+                heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
+            case CopyFrame(ticket=ticket):
+                took_s = self._cost.copy_frame_s()
+                self._compute_free_s = end_s = max(now_s, self._compute_free_s) + took_s
+                heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
+            case Poison():
+                pass
+
+    def poll(self, now_s: float) -> list[Completion]:
+        ends = self._ends
+        done: list[Completion] = []
+        while ends and ends[0][0] <= now_s:
+            done.append(heappop(ends)[2])
+        return done
+
+    def next_completion_s(self) -> float | None:
+        return self._ends[0][0] if self._ends else None
+
+    def set_wake(self, wake: Callable[[], None]) -> None:
+        """Never called: virtual time moves when `poll` says so."""
+
+    def close(self) -> None:
+        self._ends.clear()
+
+    def _forward_s(self, rows: tuple[Row, ...]) -> float:
+        counts = [len(row.tokens) for row in rows]
+        tokens = sum(counts)
+        kv = sum([row.start for row in rows]) + tokens
+        pairs = kv
+        decodes = len(rows)
+        if tokens > decodes:
+            for row, count in zip(rows, counts, strict=True):
+                if count > 1:
+                    decodes -= 1
+                    pairs += (count - 1) * row.start + count * (count - 1) // 2
+        return self._cost.forward_s(tokens - decodes, decodes, kv, pairs)
+
+
+def _draw(rows: tuple[Row, ...]) -> tuple[Sampled | None, ...]:
+    return tuple(
+        [
+            None
+            if row.sample is None
+            else _DRAWN[(row.pid * _PID_STEP + row.sample.position * _POSITION_STEP) & _MASK]
+            for row in rows
+        ]
+    )
