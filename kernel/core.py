@@ -227,6 +227,25 @@ class Kernel(Lifecycle):
             dropped = self.memory.drop_stranded()
             if any(arrived) or dropped:  # what the plan did not reckon with
                 self._plan_wake_s = self.now_s
+            elif plan == Plan():
+                self._end_starved()
+
+    def _end_starved(self) -> None:
+        """Nothing will ever happen by itself. If that is because copies that never ended keep
+        their frames, who needs most is ended with that reason, so that the others go on."""
+        transfers = list(self.memory.copies.transfers.peek_all())
+        queues = (self.scheduler.waiting, self.scheduler.ready, self.scheduler.paused)
+        wanted = [task for queue in queues for task in queue.values()]
+        hopeless = transfers and all(transfer.abandoned for transfer in transfers)
+        if not wanted or not hopeless or self.memory.frames.stranded:
+            return
+        lost_s = max(transfer.deadline_s for transfer in transfers) + self.params.lost_copy_s
+        if self.now_s >= lost_s:
+            pid = max((task.length, task.entity.pid) for task in wanted)[1]
+            frames = sum(len(transfer.items) for transfer in transfers)
+            why = f"{frames} KV pages are lost to copies that never ended; restart the device"
+            self.exit(self.processes[pid], ExitReason.ERROR, why)
+        self._plan_wake_s = max(self.now_s, lost_s)
 
     def _refuse(self, process: Process, refuse: Refuse) -> None:
         self.counters.refused += 1

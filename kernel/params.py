@@ -25,6 +25,8 @@ class Params:
     """Blocked read and wait calls; EAGAIN above."""
     copy_retry_s: float = 0.1
     """Pause of write-behind after a failed copy."""
+    lost_copy_s: float = 30.0
+    """So long after its deadline, a copy that is still not done has lost its frames for good."""
     max_faults: int = 2
     """Device faults in a row after which rows run one by one, to find the one that causes them."""
     prefix_cache: bool = True

@@ -1,0 +1,273 @@
+"""Group F: whoever goes, in whatever state, leaves nothing behind; and some of G and H."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from tokenix.drivers.sim import CostModel
+from tokenix.kernel import audit
+from tokenix.kernel.calls import (
+    CancelCall,
+    ExitReason,
+    Fork,
+    KernelError,
+    Kill,
+    Principal,
+    Read,
+    Signal,
+    Spawn,
+    Wait,
+    Write,
+)
+from tokenix.kernel.params import Params
+from tokenix.kernel.state import State
+from tokenix.mm.ids import Pid
+from tokenix.tests.sim.conftest import Boot
+from tokenix.tests.sim.machine import SimMachine
+
+PROMPT = tuple(range(10, 27))
+
+
+def slow(cache: bool) -> SimMachine:
+    """Copies take long enough to be met on their way; computing takes longer."""
+    cost = CostModel(prefill_token_s=0.1, in_page_s=0.01, out_page_s=0.01)
+    return SimMachine(12, 32, "progress", Params(poison=True, prefix_cache=cache), cost=cost)
+
+
+def to_new(machine: SimMachine) -> Pid:
+    machine.spawn(tuple(range(100, 130)), 10)
+    return machine.spawn(PROMPT, 10)
+
+
+def to_ready(machine: SimMachine) -> Pid:
+    pid = machine.spawn(PROMPT, 10)
+    while machine.process(pid).state is not State.RUNNING:
+        machine.advance()
+    machine.now_s += 10.0
+    kernel = machine.kernel
+    decide, kernel.scheduler.plan = kernel.scheduler.plan, lambda m, n: type(decide(m, n))()
+    machine.step(list(machine.device.poll(machine.now_s)))
+    kernel.scheduler.plan = decide
+    return pid
+
+
+def to_running(machine: SimMachine) -> Pid:
+    pid = machine.spawn(PROMPT, 10)
+    machine.run(until_s=0.5)
+    return pid
+
+
+def to_stopped(machine: SimMachine) -> Pid:
+    pid = machine.spawn(PROMPT, 4, keep_open=True)
+    machine.run(until_s=5.0)
+    return pid
+
+
+def to_swapping_out(machine: SimMachine) -> Pid:
+    pid = to_running(machine)
+    machine.call(Kill(pid, Signal.STOP))
+    while machine.process(pid).state is not State.SWAPPING_OUT:
+        machine.advance()
+    return pid
+
+
+def to_swapped(machine: SimMachine) -> Pid:
+    pid = to_swapping_out(machine)
+    machine.run(until_s=machine.now_s + 1.0)
+    return pid
+
+
+def to_swapping_in(machine: SimMachine) -> Pid:
+    pid = to_swapped(machine)
+    machine.spawn(tuple(range(100, 130)), 10)
+    machine.run(until_s=machine.now_s + 8.0)
+    machine.call(Kill(pid, Signal.CONT))
+    while machine.process(pid).state is not State.SWAPPING_IN:
+        machine.advance()
+    return pid
+
+
+def to_zombie(machine: SimMachine) -> Pid:
+    pid = to_running(machine)
+    machine.call(Kill(pid, Signal.KILL))
+    return pid
+
+
+WAYS: dict[State, Callable[[SimMachine], Pid]] = {
+    State.NEW: to_new,
+    State.READY: to_ready,
+    State.RUNNING: to_running,
+    State.STOPPED: to_stopped,
+    State.SWAPPING_OUT: to_swapping_out,
+    State.SWAPPED: to_swapped,
+    State.SWAPPING_IN: to_swapping_in,
+    State.ZOMBIE: to_zombie,
+}
+
+
+@pytest.mark.parametrize("signal", Signal)
+@pytest.mark.parametrize("state", State)
+def test_every_signal_in_every_state(cache: bool, state: State, signal: Signal) -> None:
+    """F1, F8: legal, twice, in effect within one step; nothing leaks, the output stays right."""
+    machine = slow(cache)
+    pid = WAYS[state](machine)
+    assert machine.process(pid).state is state
+    for _ in range(2):
+        machine.call(Kill(pid, signal))
+    if signal in (Signal.TERM, Signal.KILL):
+        assert machine.process(pid).state is State.ZOMBIE
+        assert machine.process(pid).space.mapped == 0
+        assert machine.ended[pid].reason is not None
+    machine.run(until_s=machine.now_s + 0.2)
+    if pid in machine.kernel.processes:
+        machine.call(Kill(pid, Signal.CONT))
+        if machine.process(pid).stdin_open:
+            machine.call(Write(pid, eof=True))
+    machine.finish()
+
+
+@pytest.mark.parametrize("state", [s for s in State if s is not State.ZOMBIE])
+def test_every_state_can_be_forked(cache: bool, state: State) -> None:
+    """A child of a parent in any state goes on where the parent was, and outlives it."""
+    machine = slow(cache)
+    pid = WAYS[state](machine)
+    made = machine.process(pid).output_tokens
+    (child,) = machine.call(Fork(pid))
+    machine.call(Kill(pid, Signal.KILL))
+    machine.follow(child)
+    machine.call(Kill(child, Signal.CONT))
+    if machine.process(child).stdin_open:
+        machine.call(Write(child, eof=True))
+    machine.run()
+    request = machine.asked[pid]
+    machine.asked[child] = request
+    machine.output[child] = machine.output[pid][:made] + machine.output[child]
+    assert machine.ended[child].reason is ExitReason.LENGTH
+    machine.check_output(child)
+    machine.finish()
+
+
+def test_f1_killed_while_loading(cache: bool) -> None:
+    """F1: the frames come back when the load has passed its fence, not before, and not never."""
+    machine = slow(cache)
+    pid = to_swapping_in(machine)
+    machine.call(Kill(pid, Signal.KILL))
+    assert list(machine.kernel.memory.copies.transfers.peek_all())
+    machine.finish()
+
+
+def test_f2_f3_gone_before_it_had_anything(boot: Boot) -> None:
+    """F2, F3: killed in the step of its spawn, and before its first frames."""
+    machine = boot(8)
+    pid = machine.spawn(PROMPT, 8)
+    machine.call(Kill(pid, Signal.KILL))
+    assert machine.ended[pid].reason is ExitReason.KILLED
+    machine.finish()
+
+
+def test_f4_unknown_processes(boot: Boot) -> None:
+    """F4: naming a process that never was, or was reaped, is ESRCH and nothing else."""
+    machine = boot(8)
+    pid = machine.spawn(PROMPT, 2)
+    machine.finish()
+    for stranger in (pid, Pid(999), Pid(-1)):
+        with pytest.raises(KernelError) as unknown:
+            machine.call(Kill(stranger, Signal.KILL))
+        assert unknown.value.errno == errno.ESRCH
+        assert machine.call(CancelCall(12345)) is False
+
+
+def test_f6_plain_load_leaks_nothing(boot: Boot) -> None:
+    """F6: wave after wave, and the machine is as at its boot."""
+    machine = boot(10)
+    for wave in range(4):
+        for number in range(4):
+            machine.spawn(tuple(range(wave + number, wave + number + 7)), 9)
+        machine.finish()
+
+
+def test_f8_a_lost_client_ends_within_a_step(boot: Boot) -> None:
+    """F8: after SIGKILL no forward has a row of the process, and its token in flight is void."""
+    machine = boot(8)
+    pid = machine.spawn(PROMPT, 10)
+    machine.run(until_s=0.02)
+    machine.call(Kill(pid, Signal.KILL))
+    made = machine.process(pid).usage.output_tokens
+    machine.run()
+    assert machine.process(pid).usage.output_tokens == made == len(machine.output[pid])
+    machine.finish()
+
+
+def test_f9_calls_are_answered_while_the_device_works(boot: Boot) -> None:
+    """F9: no call waits for a forward."""
+    machine = boot(8, cost=CostModel(base_s=10.0))
+    pid = machine.spawn(PROMPT, 10)
+    machine.advance()
+    assert machine.kernel.in_flight is not None
+    for request in (Spawn((1, 2), max_tokens=1), Fork(pid), Kill(pid, Signal.KILL)):
+        machine.call(request)
+    assert machine.kernel.in_flight is not None
+    for process in list(machine.kernel.processes.values()):
+        machine.follow(process.pid)
+    machine.run()
+
+
+def test_g1_output_is_bounded(boot: Boot) -> None:
+    """G1: an unread stream fills its pipe and then waits; not one token more."""
+    machine = boot(12, params={"pipe_tokens": 5})
+    pid = machine.call(Spawn(PROMPT, max_tokens=20))
+    machine.run(until_s=20.0)
+    assert machine.process(pid).unread == 5
+    for _ in range(3):
+        assert len(machine.call(Read(pid)).outputs) == 5
+        machine.run(until_s=machine.now_s + 20.0)
+    assert len(machine.call(Read(pid, max_tokens=2)).outputs) == 2
+    machine.run(until_s=machine.now_s + 20.0)
+    last = machine.call(Read(pid))
+    assert len(last.outputs) == 3 and last.eof and last.reason is ExitReason.LENGTH
+    machine.call(Wait(pid))
+    audit.check_idle(machine.kernel)
+
+
+def test_g4_every_reader_hears_the_end_once(boot: Boot) -> None:
+    """G4: several blocked reads: tokens go to one of them each, one hears the end, the others
+    that there is no more."""
+    machine = boot(8)
+    pid = machine.call(Spawn(PROMPT[:5], max_tokens=3))
+    calls = [machine.start(Read(pid, max_tokens=1)) for _ in range(8)]
+    machine.run()
+    replies = [machine.replies[call] for call in calls]
+    results = [reply.value for reply in replies if reply.error is None]
+    assert sum(len(result.outputs) for result in results) == 3
+    assert sum(result.eof for result in results) == 1
+    errors = [reply.error.errno for reply in replies if reply.error is not None]
+    assert errors == [errno.EPIPE] * (8 - len(results))
+    machine.call(Wait(pid))
+    audit.check_idle(machine.kernel)
+
+
+def test_g7_every_exit_has_a_reason(boot: Boot) -> None:
+    """G7: the trace tells why each process ended."""
+    machine = boot(8)
+    for deadline_s, signal in ((0.02, None), (None, Signal.TERM), (None, Signal.KILL)):
+        pid = machine.spawn(PROMPT, 10, deadline_s=deadline_s)
+        machine.run(until_s=machine.now_s + 0.03)
+        if signal is not None:
+            machine.call(Kill(pid, signal))
+    machine.finish()
+    assert machine.reasons("exit") == ["deadline", "terminated", "killed"]
+
+
+def test_h1_every_pause_is_on_record(cache: bool) -> None:
+    """H1: who, why, how, how much."""
+    machine = slow(cache)
+    pid = to_swapped(machine)
+    events = machine.kernel.trace.since(0, 1 << 30, pid)
+    (pause,) = [dict(event.detail) for event in events if event.kind == "pause"]
+    assert pause["reason"] == "stopped" and pause["mode"] == "swap"
+    assert pause["pages"] >= pause["dirty"] > 0 and pause["tokens"] > len(PROMPT)
+    usage = machine.process(pid).usage
+    assert usage.preemptions == 1 and usage.swapped_out_bytes > 0
+    machine.call(Kill(pid, Signal.KILL), Principal("default"))
+    machine.finish()
