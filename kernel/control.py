@@ -59,7 +59,7 @@ def _set(kernel: Lifecycle, name: str, value: Value, old: Value) -> None:
     try:
         change: dict[str, Any] = {field: int(value) if isinstance(old, int) else float(value)}
         tunables = dataclasses.replace(kernel.scheduler.tunables, **change)
-    except (ValueError, AssertionError) as why:
+    except (ValueError, OverflowError, AssertionError) as why:
         hint = str(why) or "out of range, or in conflict with another variable"
         raise error(errno.EINVAL, f"{name} cannot be {value!r}: {hint}") from None
     kernel.scheduler.tunables = tunables
