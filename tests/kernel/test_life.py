@@ -96,6 +96,7 @@ def test_turns_go_on_where_the_last_one_ended() -> None:
     machine.run(until_s=1.0)
     first = expected_tokens(PROMPT, 4)
     assert machine.output[pid] == first and pid not in machine.ended
+    assert machine.process(pid).state is State.STOPPED, "nobody wants its frames"
     assert machine.call(Write(pid, (1, 2))) == 0
     machine.run(until_s=2.0)
     second = expected_tokens([*PROMPT, *first, 1, 2], 4)

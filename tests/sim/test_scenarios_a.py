@@ -54,7 +54,17 @@ def test_a1_resume_is_whole_or_not_at_all(boot: Boot) -> None:
         lengths.setdefault(process.pid, []).append(process.length)
         return pause(process, *rest)
 
+    bring_in = machine.kernel.memory.bring_in
+
+    def check_whole(process, *rest):  # type: ignore[no-untyped-def]
+        came = bring_in(process, *rest)
+        room = process.space.mapped * PAGE
+        assert not came or room > process.length or room >= process.limit_tokens
+        assert came or not process.space.active
+        return came
+
     machine.kernel.memory.pause = note
+    machine.kernel.memory.bring_in = check_whole
     crowd(machine, 5, 9, 24)
     machine.finish()
     assert lengths, "the story is about pauses"

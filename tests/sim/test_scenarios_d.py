@@ -213,6 +213,20 @@ def test_d10_pages_out_are_dropped_or_resident(cache: bool) -> None:
     machine.finish()  # the audit counts the slots after each step
 
 
+def test_d15_a_copy_of_a_page_that_was_written_on_is_stale(cache: bool) -> None:
+    """D15: the partial page went out, came back and grew; its old copy is never loaded again."""
+    machine = machine_with(cache=cache, cost=CostModel(in_page_s=1e-6))
+    pid = machine.spawn(PROMPT, 16)
+    for _ in range(5):
+        machine.advance()
+        stop(machine, pid)
+        evict(machine)
+        machine.call(Kill(pid, Signal.CONT))
+        machine.advance()
+    assert machine.kernel.memory.copies.pages_in
+    machine.finish()
+
+
 def test_d17_loads_come_first(cache: bool) -> None:
     """D17: while anything loads, nothing is written behind."""
     machine = machine_with(cache=cache, cost=CostModel(in_page_s=0.01, prefill_token_s=0.1))

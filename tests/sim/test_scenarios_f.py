@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tokenix.drivers.sim import CostModel
+from tokenix.drivers.sim import CostModel, Fault
 from tokenix.kernel import audit
 from tokenix.kernel.calls import (
     CancelCall,
@@ -154,6 +154,15 @@ def test_f1_killed_while_loading(cache: bool) -> None:
     pid = to_swapping_in(machine)
     machine.call(Kill(pid, Signal.KILL))
     assert list(machine.kernel.memory.copies.transfers.peek_all())
+    machine.finish()
+
+
+def test_f1_killed_while_a_copy_is_about_to_fail(cache: bool) -> None:
+    """F1: nobody is left to do without the pages that could not be copied."""
+    machine = slow(cache)
+    machine.device._faults.named = (Fault("fail_out"),)
+    pid = to_swapping_out(machine)
+    machine.call(Kill(pid, Signal.KILL))
     machine.finish()
 
 
