@@ -53,7 +53,7 @@ def report(stalls: int = 0, different: tuple[str, ...] = (), paces: float = 20.0
         "progress": replace(base, ttft_p95_s=0.5, ttft_p50_s=0.2, visible_stalls=stalls),
     }
     comparison = Comparison(not different, 3, different)
-    return Report(DemoOptions(), WORKLOAD, 20.0, figures, runs, comparison, {}, 4.0)
+    return Report(DemoOptions(), WORKLOAD, (20.0,), figures, runs, comparison, {}, 4.0)
 
 
 def test_a_good_report() -> None:
