@@ -36,3 +36,17 @@ def test_no_story_hangs_on_the_hash_seed() -> None:
         )
         told.append(done.stdout)
     assert told[0] == told[1]
+
+
+def test_a_failing_world_says_how_to_replay_it() -> None:
+    world = World(6)
+    world.machine.kernel.memory.settle_in = None  # type: ignore[assignment]
+    with pytest.raises(AssertionError, match=r"replay: python -m tokenix\.tests\.sim\.world 6"):
+        world.run()
+
+
+def test_a_story_can_be_told() -> None:
+    lines: list[str] = []
+    silent, told = World(6).run(), World(6, tell=lines.append).run()
+    assert told == silent
+    assert any("call Spawn" in line for line in lines) and any("forward" in line for line in lines)
