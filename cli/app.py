@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 
 import tokenix
+from tokenix.cli.sim import sim
 from tokenix.cli.status import OK, UsageError
 
 app = App(
@@ -18,6 +19,8 @@ app = App(
 )
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
+
+app.command(sim)
 
 
 @app.command(usage="tokenix run [OPTIONS] [MODEL] [PROMPT]")

@@ -1,0 +1,269 @@
+"""Experiments: a trace replayed against the production kernel in virtual time, and its figures.
+
+    attained    first token within 1 s of arrival
+    stalled     some token came later than its reader's deadline by more than 0.5 s
+    good        attained, finished, not stalled; refused requests are failures
+    TTFT        over the requests that got a first token
+
+The reader needs the first token whenever it comes and then one every 1/rate seconds; a late token
+shifts those behind it. Requests whose prompt and output exceed 0.9 of the pool are left out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tokenix.bench.metrics import percentile
+from tokenix.bench.traces import Request, Trace, Window, cut, drop_too_long
+from tokenix.syscalls.simulation import GB, VOCAB, Ended, SimMachine, SimOptions
+
+TARGET_S = 1.0
+STALL_S = 0.5
+DRAIN_S = 1500.0
+"""After the last arrival a run goes on for at most this long."""
+
+Watch = Callable[[float], None]
+"""Told the share of the run that is done, now and then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One run."""
+
+    machine: SimOptions = field(default_factory=SimOptions)
+    window: Window = field(default_factory=Window)
+    reader: float = 10.0
+    """Tokens per second that every reader reads, and declares to read."""
+    declared: float | None = None
+    """What readers declare, if it is not what they do."""
+    qos: str = "stream"
+    tenants: bool = False
+    """Processes belong to the trace's clients; otherwise all to one."""
+    template_tokens: int = 0
+    """Tokens that every prompt begins with (a chat template); only with the prefix cache they
+    matter."""
+    drain_s: float = DRAIN_S
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one request. Times from the start of the run."""
+
+    request: Request
+    first_s: float | None = None
+    last_s: float | None = None
+    tokens: int = 0
+    late_s: float = 0.0
+    """The worst lateness of a token behind its reader's deadline."""
+    finished: bool = False
+    refused: bool = False
+    preemptions: int = 0
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_s is None else self.first_s - self.request.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time per token after the first; None below two tokens."""
+        if self.first_s is None or self.last_s is None or self.tokens < 2:
+            return None
+        return (self.last_s - self.first_s) / (self.tokens - 1)
+
+    @property
+    def attained(self) -> bool:
+        return self.ttft_s is not None and self.ttft_s <= TARGET_S
+
+    @property
+    def stalled(self) -> bool:
+        return self.late_s > STALL_S
+
+    @property
+    def good(self) -> bool:
+        return self.attained and self.finished and not self.stalled
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The figures of one run, and what they were made from."""
+
+    policy: str
+    rate_scale: float
+    kv_gb: float
+    reader: float
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    ttft_p99_s: float | None
+    visible_stall_rate: float
+    """Of the streams that began, the share with a visible stall."""
+    goodput: float
+    """Share of all requests."""
+    output_tokens_per_s: float
+    """Over the time from the first arrival to the last token."""
+    rejected: int
+    """Requests that were refused, at arrival or after a wait."""
+    wasted_tokens: int
+    """Tokens whose KV was computed more than once."""
+    swap_gb: float
+    """Both directions."""
+    digest: str
+    """Of the kernel's trace: equal runs have equal digests."""
+    attained: float
+    requests: int
+    left_out: int
+    """Requests too long for the pool, not counted anywhere."""
+    kv_pages: int
+    makespan_s: float
+    preemptions: int
+    steps: int
+    outcomes: tuple[Outcome, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The keys that `tokenix sim --json` prints."""
+        return {name: getattr(self, name) for name in JSON_FIELDS}
+
+
+JSON_FIELDS = (
+    "policy", "rate_scale", "kv_gb", "reader", "ttft_p50_s", "ttft_p95_s", "ttft_p99_s",
+    "visible_stall_rate", "goodput", "output_tokens_per_s", "rejected", "wasted_tokens", "swap_gb",
+    "digest",
+)  # fmt: skip
+
+
+def lateness_s(times_s: Sequence[float], rate: float) -> float:
+    """The worst lateness of a token. Deadline k: max(deadline k-1, delivery k-1) + 1/rate."""
+    if not times_s:
+        return 0.0
+    period_s = 1.0 / rate
+    due_s = times_s[0] + period_s
+    worst_s = 0.0
+    for time_s in times_s[1:]:
+        if time_s > due_s:
+            worst_s = max(worst_s, time_s - due_s)
+            due_s = time_s
+        due_s += period_s
+    return worst_s
+
+
+def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
+    """Replay `trace` once. ValueError: what cannot be simulated. Equal arguments, equal result."""
+    machine = SimMachine(setup.machine)
+    pool_tokens = machine.kv_pages * machine.roofline.page_tokens
+    requests, left_out = drop_too_long(cut(trace, setup.window), pool_tokens)
+    if not requests:
+        raise ValueError(f"no request of {trace.name} is in the window and fits into the pool")
+    outcomes = [Outcome(request, refused=True) for request in requests]
+    indices: dict[int, int] = {}
+    prompts = Prompts(trace.block_tokens, setup.template_tokens)
+    last_s = requests[-1].arrival_s
+    declared = setup.declared or setup.reader
+    for index, request in enumerate(requests):
+        machine.advance(request.arrival_s)
+        pid = machine.spawn(
+            prompts.tokens(index, request),
+            request.output_tokens,
+            reader_tokens_per_s=declared,
+            qos=setup.qos,
+            tenant=request.tenant if setup.tenants else "default",
+        )
+        if pid is not None:
+            indices[pid] = index
+            outcomes[index] = Outcome(request)
+        _note(machine.take_ended(), indices, outcomes, setup.reader)
+        if watch is not None and index % 64 == 0:
+            watch(0.9 * index / len(requests))
+    _drain(machine, last_s + setup.drain_s, watch)
+    _note(machine.take_ended(), indices, outcomes, setup.reader)
+    return _summarise(setup, machine, outcomes, left_out)
+
+
+def _drain(machine: SimMachine, end_s: float, watch: Watch | None) -> None:
+    most = max(1, machine.living)
+    while machine.now_s < end_s and machine.advance(min(end_s, machine.now_s + 10.0)):
+        if watch is not None:
+            watch(0.9 + 0.1 * max(0.0, 1 - machine.living / most))
+    if watch is not None:
+        watch(1.0)
+
+
+def _note(
+    ended: list[Ended], indices: Mapping[int, int], outcomes: list[Outcome], rate: float
+) -> None:
+    for end in ended:
+        index = indices[end.pid]
+        times_s = end.times_s
+        outcomes[index] = replace(
+            outcomes[index],
+            first_s=times_s[0] if times_s else None,
+            last_s=times_s[-1] if times_s else None,
+            tokens=len(times_s),
+            late_s=lateness_s(times_s, rate),
+            finished=end.complete,
+            refused=end.refused,
+            preemptions=end.preemptions,
+        )
+
+
+class Prompts:
+    """Prompt tokens for requests: blocks with equal ids are equal, and the first
+    `template_tokens` of requests without ids; everything else is unique."""
+
+    def __init__(self, block_tokens: int, template_tokens: int = 0) -> None:
+        self._block_tokens = block_tokens
+        self._template = tuple(i % VOCAB for i in range(template_tokens))
+        self._filler = tuple(range(block_tokens))
+
+    def tokens(self, index: int, request: Request) -> tuple[int, ...]:
+        """A page is named by all that is before it, so it is enough that the first tokens of a
+        block tell it apart."""
+        count = request.prompt_tokens
+        if not request.blocks:
+            if len(self._filler) < count:
+                self._filler = tuple(i % VOCAB for i in range(count))
+            return (self._template + _mark(index + 1) + self._filler)[:count]
+        rest = self._filler[: max(0, self._block_tokens - 3)]
+        parts: list[int] = []
+        for block in request.blocks:
+            parts += _mark(-1 - block)
+            parts += rest
+        missing = count - len(parts)
+        if missing > 0:
+            parts += _mark(index + 1) + tuple(i % VOCAB for i in range(missing))
+        return tuple(parts[:count])
+
+
+def _mark(number: int) -> tuple[int, int, int]:
+    """Three tokens that tell numbers apart; negative ones are blocks."""
+    size = abs(number)
+    side = VOCAB // 2 if number < 0 else 0
+    return (size % VOCAB, size // VOCAB % VOCAB, size // VOCAB**2 % (VOCAB // 2) + side)
+
+
+def _summarise(setup: Setup, machine: SimMachine, outcomes: list[Outcome], left_out: int) -> Result:
+    ttfts = [o.ttft_s for o in outcomes if o.ttft_s is not None]
+    stats = machine.vmstat()
+    first_s = outcomes[0].request.arrival_s
+    makespan_s = max([o.last_s for o in outcomes if o.last_s is not None], default=0.0) - first_s
+    return Result(
+        policy=setup.machine.policy,
+        rate_scale=setup.window.rate_scale,
+        kv_gb=machine.kv_pages * machine.roofline.page_bytes / GB,
+        reader=setup.reader,
+        ttft_p50_s=percentile(ttfts, 50),
+        ttft_p95_s=percentile(ttfts, 95),
+        ttft_p99_s=percentile(ttfts, 99),
+        visible_stall_rate=sum(o.stalled for o in outcomes) / max(1, len(ttfts)),
+        goodput=sum(o.good for o in outcomes) / len(outcomes),
+        output_tokens_per_s=sum(o.tokens for o in outcomes) / makespan_s if makespan_s else 0.0,
+        rejected=sum(o.refused for o in outcomes),
+        wasted_tokens=int(stats["recomputed_tokens"]),
+        swap_gb=stats["swap.bytes"] / GB,
+        digest=machine.digest(),
+        attained=sum(o.attained for o in outcomes) / len(outcomes),
+        requests=len(outcomes),
+        left_out=left_out,
+        kv_pages=machine.kv_pages,
+        makespan_s=makespan_s,
+        preemptions=int(stats["preemptions"]),
+        steps=machine.steps,
+        outcomes=tuple(outcomes),
+    )

@@ -1,0 +1,132 @@
+"""`tokenix sim`: policies on traces, in virtual time on models of real GPUs."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from tokenix.cli.status import UsageError
+
+sim = App(
+    name="sim",
+    help="Replay a trace against the kernel on a simulated GPU; compare policies.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=""),
+)
+
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
+Presets = Annotated[Path | None, Parameter(help="TOML file with more devices and models.")]
+Measured = Annotated[
+    list[Path] | None,
+    Parameter(
+        consume_multiple=True,
+        help="Measured runs; default: those of ../shared/traces, else those that are shipped.",
+    ),
+]
+
+
+@sim.default
+def simulate(
+    *,
+    trace: Annotated[Path, Parameter(help="A trace: shared, Azure or BurstGPT CSV, JSONL.")],
+    device: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "h100",
+    model: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "llama-3.1-8b",
+    policy: Annotated[str, Parameter(help="One or more, with commas.")] = "progress",
+    rate_scale: Annotated[str, Parameter(help="Load, times the trace's; one or more.")] = "1",
+    reader: Annotated[str, Parameter(help="Tokens/s that readers read; one or more.")] = "10",
+    declared: Annotated[float | None, Parameter(help="What readers declare instead.")] = None,
+    kv_gb: Annotated[float | None, Parameter(help="KV pool in GB (10^9 bytes).")] = None,
+    kv_pages: Annotated[int | None, Parameter(help="KV pool in pages of 16 tokens.")] = None,
+    link_gbps: Annotated[
+        float | None, Parameter(help="Host link in GB/s, each way; default: the device's.")
+    ] = None,
+    host_pools: Annotated[float, Parameter(help="Host tier, in KV pools.")] = 4.0,
+    tp: Annotated[int, Parameter(help="GPUs that work as one (tensor parallel).")] = 1,
+    duration: Annotated[float | None, Parameter(help="Seconds of arrivals, after scaling.")] = None,
+    start: Annotated[float, Parameter(help="Where they begin, after scaling.")] = 0.0,
+    seed: Annotated[int, Parameter(help="1: the trace's own start; others: elsewhere.")] = 1,
+    sample: Annotated[float, Parameter(help="Share of the requests to keep.")] = 1.0,
+    prefix_cache: Annotated[bool, Parameter(help="Share equal prefixes (hash ids).")] = False,
+    tenants: Annotated[bool, Parameter(help="The trace's clients are tenants.")] = False,
+    set_: Annotated[
+        list[str] | None, Parameter(name="--set", help="Scheduler constant, NAME=VALUE.")
+    ] = None,
+    presets: Presets = None,
+    json: Json = False,
+    plot: Annotated[Path | None, Parameter(help="Write curves to this image.")] = None,
+    jobs: Annotated[int, Parameter(name=["--jobs", "-j"], help="Processes.")] = 1,
+) -> int:
+    """Replay a trace under each policy, load and reader; print the figures of each run."""
+    from tokenix.cli.sim_run import SimPlan, simulate_all
+
+    if kv_gb is not None and kv_pages is not None:
+        raise UsageError("give either --kv-gb or --kv-pages")
+    plan = SimPlan(
+        trace=trace, device=device, model=model, policies=_words(policy), presets=presets,
+        rate_scales=_numbers("--rate-scale", rate_scale), readers=_numbers("--reader", reader),
+        declared=declared, kv_gb=kv_gb, kv_pages=kv_pages, link_gbps=link_gbps,
+        host_pools=host_pools, tp=tp, duration=duration, start=start, seed=seed, sample=sample,
+        prefix_cache=prefix_cache, tenants=tenants, tunables=_settings(set_ or []),
+    )  # fmt: skip
+    return simulate_all(plan, as_json=json, plot=plot, jobs=jobs)
+
+
+@sim.command
+def check(*, measured: Measured = None, presets: Presets = None, json: Json = False) -> int:
+    """Error of the simulated fcfs against measured runs of vLLM."""
+    from tokenix.cli.sim_run import check_measured
+
+    return check_measured(measured or [], presets, json)
+
+
+@sim.command
+def calibrate(
+    *,
+    measured: Annotated[Path, Parameter(help="A measured run.")],
+    device: Annotated[str | None, Parameter(help="Default: from the file's name.")] = None,
+    model: Annotated[str, Parameter(help="What ran.")] = "llama-3.1-8b",
+    kv_pages: Annotated[int | None, Parameter(help="KV pool in pages of 16 tokens.")] = None,
+    max_running: Annotated[int | None, Parameter(help="Sequences at once.")] = None,
+    presets: Presets = None,
+    rounds: Annotated[int, Parameter(help="Of the search; 8 simulations each.")] = 4,
+) -> int:
+    """Fit a device's two efficiencies to a measured run; prints a preset in TOML."""
+    from tokenix.cli.sim_run import calibrate_device
+
+    return calibrate_device(measured, device, model, kv_pages, max_running, presets, rounds)
+
+
+@sim.command(name="presets")
+def presets_command(*, presets: Presets = None, json: Json = False) -> int:
+    """List devices and models."""
+    from tokenix.cli.sim_run import list_presets
+
+    return list_presets(presets, json)
+
+
+def _words(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise UsageError("an option that takes a list got an empty one")
+    return words
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        numbers = [float(word) for word in _words(text)]
+    except ValueError:
+        raise UsageError(f"{option} takes numbers with commas, not {text!r}") from None
+    if not all(0 < number < float("inf") for number in numbers):
+        raise UsageError(f"{option} takes positive numbers, not {text!r}")
+    return numbers
+
+
+def _settings(texts: list[str]) -> dict[str, float]:
+    settings = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            settings[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"--set takes NAME=NUMBER, not {text!r}") from None
+    return settings
