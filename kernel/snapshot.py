@@ -13,6 +13,7 @@ from tokenix.swap.slots import SlotState
 
 def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
     entity, space = process.entity, process.space
+    placement = kernel.scheduler.place(process, kernel.now_s)
     lead_s = kernel.scheduler.lead_s(process, kernel.now_s)
     ended = process.state is State.ZOMBIE
     age_s = process.usage.total_s if ended else kernel.now_s - process.spawned_s
@@ -25,9 +26,9 @@ def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
         held=tuple(hold.name.lower() for hold in Hold if hold & process.hold and hold.name),
         qos=entity.qos.name.lower(),
         nice=entity.nice,
-        level=entity.level,
-        level_reason=entity.level_reason,
-        quantum_left_tokens=entity.quantum_left_tokens,
+        level=placement.level,
+        level_reason=placement.reason,
+        quantum_left_tokens=placement.quantum_left_tokens,
         lead_s=lead_s if math.isfinite(lead_s) else None,
         prompt_tokens=process.usage.prompt_tokens,
         output_tokens=process.usage.output_tokens,

@@ -40,14 +40,14 @@ def can_never_fit(
 def tokens_ahead(world: World, task: Task) -> int:
     """Prefill tokens that will be computed before those of `task`: the shorter ones of its
     class and those of more urgent classes."""
-    mine = (*reader.rank_of(task.entity), task.todo_tokens)
-    ahead = 0
-    for queue in (world.queues.waiting, world.queues.ready):
-        for other in queue.values():
-            if other is task or other.todo_tokens <= 1:
-                continue
-            if (*reader.rank_of(other.entity), other.todo_tokens) <= mine:
-                ahead += other.todo_tokens
+    rank, todo = reader.rank_of(task.entity), task.todo_tokens
+    ahead = world.queues.waitlist.count_tokens_ahead(rank, todo)
+    if task.entity.pid in world.queues.waiting and todo > 1:
+        ahead -= todo
+    for other in world.queues.runlist.others.values():
+        left = other.todo_tokens
+        if other is not task and left > 1 and (reader.rank_of(other.entity), left) <= (rank, todo):
+            ahead += left
     return ahead
 
 
@@ -75,9 +75,12 @@ def check_queue(world: World, task: Task) -> Refuse | None:
 def refuse_late(draft: Draft) -> None:
     """In the queue: it cannot make it any more."""
     world = draft.world
-    late = [t for t in world.queues.waiting.values() if give_up_s(world, t) < world.now_s]
+    waiting = world.queues.waiting
+    pids = world.queues.waitlist.peek_impatient(world.now_s, world.rates.step_s)
+    late = [waiting[pid] for pid in pids if give_up_s(world, waiting[pid]) < world.now_s]
     if not late:
         return
+    late.sort(key=lambda task: task.entity.pid)
     backlog_s = world.prefill_s(tokens_ahead(world, late[0]))
     retry_s = max(backlog_s, world.tunables.step_floor_s)
     for task in late:
@@ -104,14 +107,14 @@ def admit(draft: Draft) -> None:
     if not draft.policy.displace and draft.blocked:
         return
     world = draft.world
-    for task in sorted(draft.waiting(), key=lambda t: draft.policy.newcomer_key(t, world)):
+    for task in draft.newcomers():
         if draft.count_running() >= world.tunables.max_running:
             return
         if not all(rule(draft, task) for rule in draft.policy.rules):
             return
         need = world.need(task)
         reason = f"newcomer {task.entity.pid}"
-        if make_room(draft, need, task, newcomer_bar(draft, task), reason) is not Room.NOW:
+        if make_room(draft, need, task, newcomer_bar, reason) is not Room.NOW:
             draft.blocked = True
             return
         draft.do_admit(task)
@@ -119,14 +122,15 @@ def admit(draft: Draft) -> None:
 
 def newcomer_bar(draft: Draft, task: Task) -> Bar:
     """Victims must keep their lead over the newcomer's whole prefill, and the link must be able
-    to bring everybody back in twice the time. Batch displaces only idle, idle nobody."""
+    to bring everybody back in twice the time: all their pages, for whoever is paused has lost
+    them when a victim is needed. Batch displaces only idle, idle nobody."""
     if not draft.policy.displace:
         return HELD_ONLY
     world, tunables = draft.world, draft.world.tunables
     tier = reader.tier_of(task.entity)
     if tier and task.entity.pid != world.trickle:
         return Bar(tier, math.inf)
-    debt = sum(t.space.missing for t in (*draft.paused(), *draft.leaving()))
+    debt = draft.count_debt()
     link_s = draft.in_queue_s + debt * world.memory.in_s_per_page
     own_s = world.prefill_s(task.todo_tokens) + 2 * world.rates.step_s
     lead = own_s + tunables.margin_s + tunables.hysteresis_s + link_s / tunables.victim_link_share

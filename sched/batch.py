@@ -1,7 +1,5 @@
 """Prefill with the rest of the step's tokens; several partial prefills may share a step."""
 
-import math
-
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
@@ -10,7 +8,12 @@ from tokenix.sched.room import Room, growth_bar, last_resort, make_room
 
 def run_prefills(draft: Draft) -> None:
     """Fill `draft.run` with chunks, in the policy's order."""
-    tasks = [task for task in draft.runnable() if _wants_prefill(draft, task)]
+    others = draft.world.queues.runlist.others.values()
+    tasks = [
+        task
+        for task in (*others, *draft.loaded.values(), *draft.admit.values())
+        if _wants_prefill(draft, task)
+    ]
     if not tasks:
         return
     budget = prefill_budget(draft)
@@ -30,7 +33,11 @@ def run_prefills(draft: Draft) -> None:
 
 def _wants_prefill(draft: Draft, task: Task) -> bool:
     pid = task.entity.pid
-    return pid not in draft.run and (task.todo_tokens > 1 or pid in draft.admit)
+    return (
+        pid not in draft.run
+        and pid not in draft.pause
+        and (task.todo_tokens > 1 or pid in draft.admit)
+    )
 
 
 def grow_for(draft: Draft, task: Task, tokens: int) -> int:
@@ -39,7 +46,7 @@ def grow_for(draft: Draft, task: Task, tokens: int) -> int:
     world, ledger = draft.world, draft.ledger
     frames = world.growth(task, tokens)
     reason = f"growth of {task.entity.pid}"
-    room = make_room(draft, frames, task, growth_bar(draft, task), reason)
+    room = make_room(draft, frames, task, growth_bar, reason)
     if room is Room.NO:
         held_tokens = task.space.mapped * world.memory.page_tokens - task.space.computed
         possible = held_tokens + ledger.available * world.memory.page_tokens
@@ -63,21 +70,24 @@ def prefill_budget(draft: Draft) -> int:
     longer than the limit, which matters on slow devices only.
     """
     tunables = draft.world.tunables
-    left = tunables.step_tokens - sum(draft.run.values())
+    tokens = draft.count_tokens()
+    left = tunables.step_tokens - tokens
     if not draft.policy.lead_chunks:
         return left
-    step_s = max(tunables.step_floor_s, min(tightest_lead_s(draft), tunables.step_limit_s))
-    bound = int(step_s * draft.world.rates.prefill_tokens_per_s) - len(draft.run)
+    step_s = max(tunables.step_floor_s, tightest_lead_s(draft, tunables.step_limit_s))
+    bound = int(step_s * draft.world.rates.prefill_tokens_per_s) - draft.count_sequences()
     return max(tunables.step_min_prefill_tokens, min(left, bound))
 
 
-def tightest_lead_s(draft: Draft) -> float:
-    """Least lead among the decodes of this step that someone reads; inf if nobody does."""
-    queues = draft.world.queues
-    tightest = math.inf
-    for pid, tokens in draft.run.items():
-        task = queues.ready.get(pid) or draft.loaded.get(pid)
-        if task is None or tokens != 1 or reader.before_first_token(task.entity):
-            continue
-        tightest = min(tightest, draft.world.lead_s(task))
+def tightest_lead_s(draft: Draft, limit_s: float) -> float:
+    """Least lead among the decodes of this step that someone reads, at most `limit_s`."""
+    world = draft.world
+    tightest = limit_s
+    decodes = list(world.queues.runlist.decodes.values()) if draft.decoding else []
+    for task in (*decodes, *(t for pid, t in draft.loaded.items() if draft.run.get(pid) == 1)):
+        entity = task.entity
+        if entity.due_s - world.now_s >= tightest or reader.before_first_token(entity):
+            continue  # the lead is no shorter than what is left until the deadline
+        if entity.pid not in draft.resting:
+            tightest = min(tightest, world.lead_s(task))
     return tightest

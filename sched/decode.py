@@ -6,19 +6,19 @@ from tokenix.sched.room import Room, growth_bar, last_resort, make_room
 
 
 def run_decodes(draft: Draft) -> None:
-    """Fill `draft.run` with the decodes; those that need a page in the policy's order."""
+    """All decodes of the run list, those that need a page in the policy's order if they get it;
+    and whoever was admitted or loaded with one token to compute, which brought its page."""
     if not draft.policy.mixed and draft.run:
         return
-    new = {**draft.loaded, **draft.admit}  # these brought their growth page with them
-    growing: list[Task] = []
-    for task in draft.runnable():
-        pid = task.entity.pid
-        if task.todo_tokens != 1 or pid in draft.run:
-            continue
-        if pid in new or draft.world.growth(task) == 0:
-            draft.run[pid] = 1
-        else:
-            growing.append(task)
+    runlist = draft.world.queues.runlist
+    again = draft.decoding
+    draft.decoding = True
+    for task in (*draft.loaded.values(), *draft.admit.values()):
+        if task.todo_tokens == 1:
+            draft.run.setdefault(task.entity.pid, 1)
+    growing = list((draft.resting if again else runlist.growing).values())
+    for task in growing:
+        draft.resting[task.entity.pid] = task
     growing.sort(key=lambda task: draft.policy.decode_key(task, draft.world))
     for task in growing:
         if task.entity.pid not in draft.pause:
@@ -28,11 +28,10 @@ def run_decodes(draft: Draft) -> None:
 def _grow(draft: Draft, task: Task) -> None:
     """Run `task` if it gets its page in this step."""
     frames = draft.world.growth(task)
-    bar = growth_bar(draft, task)
-    room = make_room(draft, frames, task, bar, f"growth of {task.entity.pid}")
+    room = make_room(draft, frames, task, growth_bar, f"growth of {task.entity.pid}")
     if room is Room.NO:
         draft.pressure = True
         room = last_resort(draft, task, frames)
     if room is Room.NOW:
         draft.do_grow(task, frames)
-        draft.run[task.entity.pid] = 1
+        del draft.resting[task.entity.pid]

@@ -3,9 +3,11 @@
 Lives for one call of planner.make_plan and touches nothing outside: no task, no queue.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tokenix.mm.ids import Pid
+from tokenix.sched import reader
 from tokenix.sched.entity import Task
 from tokenix.sched.ledger import Ledger
 from tokenix.sched.load import Horizon, Load
@@ -26,6 +28,11 @@ class Draft:
     resume: dict[Pid, Task] = field(default_factory=dict)
     admit: dict[Pid, Task] = field(default_factory=dict)
     run: dict[Pid, int] = field(default_factory=dict)
+    """Tokens of prefills, of those admitted and of those loaded."""
+    decoding: bool = False
+    """All decodes of the run list run, but for `resting`."""
+    resting: dict[Pid, Task] = field(default_factory=dict)
+    """Decodes that do not run: paused by this plan, or without a page."""
     loaded: dict[Pid, Task] = field(default_factory=dict)
     """Of `resume`, those with nothing to load: they can run in this very step."""
     grants: dict[Pid, int] = field(default_factory=dict)
@@ -42,8 +49,7 @@ class Draft:
     @classmethod
     def open(cls, world: World, policy: Policy) -> "Draft":
         """An empty plan."""
-        idle = sum(task.space.idle_resident for task in world.queues.paused.values())
-        ledger = Ledger.open(world.memory, idle)
+        ledger = Ledger.open(world.memory, world.queues.dueline.idle)
         return cls(world, policy, ledger, world.memory.in_queue_s)
 
     # ---- what stands where, with this plan carried out --------------------------------------
@@ -60,13 +66,35 @@ class Draft:
         """Paused before this plan and not resumed by it."""
         return [t for pid, t in self.world.queues.paused.items() if pid not in self.resume]
 
-    def waiting(self) -> list[Task]:
-        """Newcomers neither refused nor admitted."""
-        return [
-            t
-            for pid, t in self.world.queues.waiting.items()
-            if pid not in self.refuse and pid not in self.admit
-        ]
+    def unread_runs(self) -> bool:
+        """Whether a batch or idle process is resident and may run."""
+        return any(reader.tier_of(task.entity) for task in self.ready())
+
+    def count_paused(self) -> int:
+        return len(self.world.queues.paused) - len(self.resume)
+
+    def newcomers(self) -> Iterator[Task]:
+        """Newcomers neither refused nor admitted, in the policy's order."""
+        waiting, trickle = self.world.queues.waiting, self.world.trickle
+        if trickle is not None and trickle not in self.refuse:
+            chosen = self.policy.newcomer_key(waiting[trickle], self.world)
+        else:
+            trickle = None
+        for key in self.world.queues.waitlist.order:
+            if trickle is not None and chosen < key:
+                yield waiting[trickle]
+                trickle = None
+            pid = Pid(int(key[-1]))
+            if pid not in self.refuse and pid not in self.admit and pid != self.world.trickle:
+                yield waiting[pid]
+        if trickle is not None:
+            yield waiting[trickle]
+
+    def owed(self, tiers: tuple[int, ...] = (0, 1, 2)) -> Iterator[tuple[float, Task]]:
+        """(seconds until it is owed something, task) of the paused, earliest first."""
+        for owed_s, pid, task in self.world.queues.dueline.peek_owed(self.world, tiers):
+            if pid not in self.resume:
+                yield owed_s, task
 
     def arriving(self) -> list[Task]:
         """On the link towards the device, before this plan and by it."""
@@ -84,15 +112,36 @@ class Draft:
 
     def count_running(self) -> int:
         """Sequences that run or are about to."""
-        return len(self.runnable()) + len(self.arriving())
+        queues = self.world.queues
+        stay = len(queues.ready) - sum(pid in queues.ready for pid in self.pause)
+        coming = sum(task.space.active for task in queues.moving.values())
+        return stay + coming + len(self.admit) + len(self.resume)
 
     def alone(self) -> bool:
         """Whether nothing else runs, comes back or wants to come back."""
-        return not (self.count_running() or self.paused() or self.leaving() or self.pause)
+        queues = self.world.queues
+        return not (queues.ready or queues.paused or queues.moving or self.admit or self.pause)
+
+    def count_debt(self) -> int:
+        """Pages of all who are paused and must come back, resident still or not."""
+        pages = self.world.queues.dueline.mapped + sum(t.space.mapped for t in self.leaving())
+        return pages - sum(task.space.mapped for task in self.resume.values())
+
+    def count_decodes(self) -> int:
+        """Decodes of the run list that run."""
+        return len(self.world.queues.runlist.decodes) - len(self.resting) if self.decoding else 0
+
+    def count_sequences(self) -> int:
+        """Sequences of the step so far."""
+        return self.count_decodes() + len(self.run)
+
+    def count_tokens(self) -> int:
+        """Tokens of the step so far."""
+        return self.count_decodes() + sum(self.run.values())
 
     def tokens_left(self) -> int:
         """Of the step's budget, with everyone admitted or resumed so far taking all it can."""
-        used = sum(self.run.values())
+        used = self.count_tokens()
         for task in (*self.loaded.values(), *self.admit.values()):
             if task.entity.pid not in self.run:
                 used += task.todo_tokens
@@ -112,6 +161,8 @@ class Draft:
         self.ledger.pause(task, mode)
         self.ledger.give_back(self.grants.pop(pid, 0))
         self.run.pop(pid, None)
+        if pid in self.world.queues.runlist.decodes:
+            self.resting[pid] = task
         self.horizon = None
 
     def do_resume(self, task: Task) -> None:
@@ -136,12 +187,17 @@ class Draft:
         self.grants[task.entity.pid] = frames
 
     def close(self, wake_s: float | None) -> Plan:
-        """The plan as a frozen value."""
+        """The plan as a frozen value: decodes first, then prefills as they were chosen."""
+        runs = self.world.queues.runlist.runs if self.decoding else ()
+        if self.resting:
+            runs = tuple(run for run in runs if run.pid not in self.resting)
+        if self.run:
+            runs += tuple(Run(pid, tokens) for pid, tokens in self.run.items())
         return Plan(
             refuse=tuple(self.refuse.values()),
             pause=tuple(self.pause.values()),
             resume=tuple(self.resume),
             admit=tuple(self.admit),
-            run=tuple(Run(pid, tokens) for pid, tokens in self.run.items()),
+            run=runs,
             wake_s=wake_s,
         )

@@ -69,9 +69,6 @@ class SchedEntity:
     last_read_s: float = 0.0
     stalls: int = 0
     """Tokens that came later than their deadline by more than the stall tolerance."""
-    level: int = 0
-    quantum_left_tokens: int = 0
-    level_reason: str = "new"
     pauses_without_progress: int = 0
     leader: bool = False
     """Paused twice without progress: never a victim again until it has made some."""

@@ -1,10 +1,13 @@
 """What the living need: pages that must be resident now or soon, pages alive, the mean lead."""
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
 
 from tokenix.sched import reader
+from tokenix.sched.entity import Task
+from tokenix.sched.tally import pace_of
 from tokenix.sched.world import World
 
 
@@ -13,7 +16,6 @@ class Load:
     resident_pages: float
     """Pages that must be resident, each process by its share of time: the working set."""
     alive_pages: int
-    mean_lead_s: float
 
     def add(self, pages: int, residency: float) -> None:
         """A newcomer was admitted."""
@@ -44,19 +46,35 @@ class Horizon:
 def measure_load(world: World) -> Load:
     """Over all that run, are paused or move. A stopped process counts as long as its reader has
     something to read: after that it does not come back by itself."""
+    tally = world.queues.tally
+    load = Load(tally.resident_pages(world), tally.alive_pages)
+    for task in _held_with_lead(world):
+        load.add(world.footprint(task), residency(world, task))
+    return load
+
+
+def residency(world: World, task: Task) -> float:
+    """Share of the time it must be resident: 1 before the first token, then reader / device."""
+    pace = pace_of(task)
+    return 1.0 if pace == math.inf else world.pace_residency(pace)
+
+
+def mean_lead_s(world: World) -> float:
+    """Of all streams with a first token; whoever is late counts as without lead."""
     queues = world.queues
-    living = [t for q in (queues.ready, queues.paused, queues.moving) for t in q.values()]
-    for task in queues.held.values():
-        if reader.tier_of(task.entity) == 0 and world.lead_s(task) > 0:
-            living.append(task)
     streams = [
-        t
-        for t in living
-        if reader.tier_of(t.entity) == 0 and not reader.before_first_token(t.entity)
+        task
+        for task in (*queues.ready.values(), *queues.moving.values(), *_held_with_lead(world))
+        if reader.tier_of(task.entity) == 0 and not reader.before_first_token(task.entity)
     ]
-    leads = [max(0.0, world.lead_s(t)) for t in streams]
-    return Load(
-        resident_pages=sum(world.footprint(t) * world.residency(t) for t in living),
-        alive_pages=sum(world.footprint(t) for t in living),
-        mean_lead_s=sum(leads) / len(leads) if leads else 0.0,
-    )
+    count = len(streams) + queues.dueline.streams
+    leads = sum(max(0.0, world.lead_s(task)) for task in streams)
+    return (leads + queues.dueline.sum_leads(world.now_s)) / count if count else 0.0
+
+
+def _held_with_lead(world: World) -> list[Task]:
+    return [
+        task
+        for task in world.queues.held.values()
+        if reader.tier_of(task.entity) == 0 and world.lead_s(task) > 0
+    ]

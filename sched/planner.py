@@ -45,13 +45,13 @@ def draft_plan(world: World, policy: Policy) -> Draft:
 
 def is_idle(draft: Draft) -> bool:
     """Whether nothing runs and nothing is on its way that would change that."""
-    busy = draft.run or draft.resume or draft.pause or draft.world.queues.moving
+    busy = draft.count_sequences() or draft.resume or draft.pause or draft.world.queues.moving
     return not busy and draft.ledger.outgoing == 0
 
 
 def never_idle(draft: Draft) -> None:
     """One process always runs: an idle device brings back who is paused, due or not."""
-    if is_idle(draft) and draft.paused():
+    if is_idle(draft) and draft.count_paused():
         resume.resume_first(draft)
         decode.run_decodes(draft)
         batch.run_prefills(draft)
@@ -61,8 +61,8 @@ def unblock(draft: Draft) -> None:
     """Nothing runs, and no single pause would help (say all pages are shared by two blocked
     processes each): pause one all the same, so that its partner's pages can become free."""
     queues = draft.world.queues
-    wanted = queues.ready or draft.paused() or draft.waiting()
-    if not is_idle(draft) or not wanted:
+    waiting = len(queues.waiting) - len(draft.admit) - len(draft.refuse)
+    if not is_idle(draft) or not (queues.ready or draft.count_paused() or waiting):
         return
     held = list(queues.held.values())
     blocked = draft.ready()
@@ -74,15 +74,18 @@ def unblock(draft: Draft) -> None:
 
 
 def wake_time_s(draft: Draft) -> float | None:
-    """When time alone may change the decision; None if only events can."""
+    """When time alone may change the decision; None if only events can. What runs ends in an
+    event; should the kernel find that nothing can run after all, it asks again."""
     world = draft.world
-    if not draft.run and (draft.pause or draft.refuse or draft.loaded):
+    if draft.count_sequences():
+        return world.now_s + TICK_S
+    if draft.pause or draft.refuse or draft.loaded:
         return world.now_s
     times = []
     if "resume_due" in draft.policy.phases:
         slacks = [resume.slack_s(draft, task) for task in draft.paused()]
         times += [world.now_s + slack for slack in slacks if slack > 0]
     if draft.policy.patience:
-        readers = [task for task in draft.waiting() if reader.tier_of(task.entity) == 0]
+        readers = [task for task in draft.newcomers() if reader.tier_of(task.entity) == 0]
         times += [admission.give_up_s(world, task) for task in readers]
     return max(min(times), world.now_s + TICK_S) if times else None

@@ -3,6 +3,7 @@
 Smaller keys go first, except `last_resort_key`: there the greatest is paused first.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,9 +16,15 @@ if TYPE_CHECKING:
     from tokenix.sched.world import World
 
 SortKey = Callable[[Task, "World"], tuple[float, ...]]
+UntilKey = Callable[[Task, "World"], float]
 Rule = Callable[["Draft", Task], bool]
 """An admission rule: whether this newcomer may come in now. The first that says no ends the
 step's admissions."""
+
+
+def never(task: Task, world: "World") -> float:
+    """A key that does not change while its process waits."""
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,8 @@ class Policy:
     prefill_key: SortKey
     last_resort_key: SortKey
     """Who is paused first when a decode cannot grow by any other means."""
+    newcomer_until_s: UntilKey = never
+    """When the newcomer's key changes next if nothing happens to it; absolute time."""
     rules: tuple[Rule, ...] = ()
     pause_mode: PauseMode = PauseMode.SWAP
     displace: bool = False
@@ -40,6 +49,8 @@ class Policy:
     """Newcomers that cannot be served in time are refused (EAGAIN)."""
     lead_chunks: bool = False
     """The tightest lead in the batch bounds the prefill of a step."""
+    reserves_outputs: bool = False
+    """Admission reserves a share of the outputs still to come, and learns it from retractions."""
     mixed: bool = True
     """Decodes and prefills share a step; else a step with prefill runs no decodes."""
     pause_prefills: bool = False

@@ -16,6 +16,9 @@ from tokenix.sched.entity import Qos, ReaderKind, SchedEntity
 from tokenix.sched.rates import Rates
 from tokenix.sched.tunables import Tunables
 
+TIERS = 3
+"""Read, batch, idle."""
+
 
 def kind_of(entity: SchedEntity) -> ReaderKind:
     """The reader that counts: batch and idle classes are never read while they run."""
@@ -42,6 +45,12 @@ def rate_of(entity: SchedEntity) -> float:
     if kind is ReaderKind.MEASURED and entity.read_rate > 0:
         return entity.read_rate
     return max(entity.reader.tokens_per_s, 1e-6)
+
+
+def pace_of(entity: SchedEntity) -> float:
+    """`rate_of` to a tenth of a token per second, so that readers can be summed up by it."""
+    rate = rate_of(entity)
+    return max(0.1, round(rate, 1)) if rate else 0.0
 
 
 def before_first_token(entity: SchedEntity) -> bool:
@@ -72,6 +81,20 @@ def owed_s(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) 
     if kind_of(entity) is ReaderKind.BATCH:
         return min(lead, entity.due_s - now_s)
     return lead
+
+
+def owed_at_s(entity: SchedEntity, now_s: float, tunables: Tunables) -> float | None:
+    """A time before which it is owed nothing, for as long as nothing happens to it (`owed_s` falls
+    by at most a second per second). None: that depends on the measured rates as well."""
+    if kind_of(entity) is ReaderKind.BATCH:
+        return entity.due_s if entity.deadline_s == math.inf else None
+    if before_first_token(entity):
+        return entity.waiting_since_s + tunables.target_s(entity.qos)
+    if kind_of(entity) is ReaderKind.MEASURED:
+        unread = entity.delivered_tokens - entity.read_tokens
+        if unread > 0:
+            return max(entity.due_s, now_s + unread / rate_of(entity))
+    return entity.due_s
 
 
 def patience_s(entity: SchedEntity, alone_s: float, tunables: Tunables) -> float:
@@ -169,9 +192,6 @@ def inherit(parent: SchedEntity, child: SchedEntity) -> None:
     child.read_rate = parent.read_rate
     child.last_read_s = parent.last_read_s
     child.waiting_since_s = parent.waiting_since_s
-    child.level = parent.level
-    child.quantum_left_tokens = parent.quantum_left_tokens
-    child.level_reason = "fork"
     child.stalls = 0
     child.pauses_without_progress = 0
     child.leader = False

@@ -1,17 +1,12 @@
 """Bringing paused processes back: whole footprint and one page more, or not at all (A1)."""
 
 import math
+from collections.abc import Iterator
 
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
-from tokenix.sched.room import HELD_ONLY, Bar, Room, make_room
-
-
-def by_owed(draft: Draft) -> list[Task]:
-    """Paused processes, earliest deadline first."""
-    world = draft.world
-    return sorted(draft.paused(), key=lambda t: (world.owed_s(t), t.entity.pid))
+from tokenix.sched.room import HELD_ONLY, Bar, Room, held_only, make_room
 
 
 def slack_s(draft: Draft, task: Task) -> float:
@@ -21,19 +16,37 @@ def slack_s(draft: Draft, task: Task) -> float:
     return world.owed_s(task) - way_s - world.rates.step_s - world.tunables.margin_s
 
 
+def is_due(draft: Draft, task: Task, owed_s: float) -> bool:
+    """Whether its resume must begin. The pages it misses are asked for only if they matter."""
+    world = draft.world
+    worst_s = world.prefill_s(max(0, task.todo_tokens - 1))
+    worst_s += task.space.mapped * world.memory.in_s_per_page
+    return owed_s <= worst_s + reserve_s(draft) and slack_s(draft, task) <= 0
+
+
 def resume_due(draft: Draft) -> None:
     """Those that are due, earliest deadline first, before anyone new. They may displace."""
-    for task in by_owed(draft):
-        if slack_s(draft, task) > 0:
+    world = draft.world
+    longest_s = world.queues.dueline.longest_restore_s(world)
+    for owed_s, task in draft.owed():
+        if owed_s > longest_s + reserve_s(draft):
+            return  # nor are the later ones due
+        if not is_due(draft, task, owed_s):
             continue
-        if draft.count_running() >= draft.world.tunables.max_running:
+        if draft.count_running() >= world.tunables.max_running:
             return
         reason = f"resume of {task.entity.pid}"
-        room = make_room(draft, draft.world.need(task), task, resume_bar(draft, task), reason)
+        room = make_room(draft, world.need(task), task, resume_bar, reason)
         if room is Room.NOW:
             draft.do_resume(task)
         elif room is Room.NO:
             draft.pressure = True
+
+
+def reserve_s(draft: Draft) -> float:
+    """Lead below which a resume that takes no time is due."""
+    rounding_s = 1e-9
+    return draft.in_queue_s + draft.world.rates.step_s + draft.world.tunables.margin_s + rounding_s
 
 
 def resume_bar(draft: Draft, task: Task) -> Bar:
@@ -45,7 +58,7 @@ def resume_bar(draft: Draft, task: Task) -> Bar:
     owed = draft.world.owed_s(task)
     patient = owed > -tunables.max_wait_targets * tunables.target_s(task.entity.qos)
     lead = (max(0.0, owed) if patient else owed) + tunables.hysteresis_s
-    if reader.tier_of(task.entity) and any(reader.tier_of(other.entity) for other in draft.ready()):
+    if reader.tier_of(task.entity) and draft.unread_runs():
         return Bar(1, -math.inf)
     return Bar(0, lead)
 
@@ -54,10 +67,7 @@ def resume_early(draft: Draft) -> None:
     """Ahead of time, with frames nobody else wants: not when a newcomer was refused memory."""
     world = draft.world
     reserve = int(world.tunables.early_spare * world.memory.total_frames)
-    order = sorted(
-        draft.paused(), key=lambda t: (reader.tier_of(t.entity), world.owed_s(t), t.entity.pid)
-    )
-    for task in order:
+    for task in _early_order(draft):
         if draft.blocked or draft.in_queue_s >= world.rates.step_s:
             return
         if draft.count_running() >= world.tunables.max_running:
@@ -70,6 +80,13 @@ def resume_early(draft: Draft) -> None:
         draft.do_resume(task)
 
 
+def _early_order(draft: Draft) -> Iterator[Task]:
+    """Those with readers first, earliest deadline first."""
+    for tier in range(reader.TIERS):
+        for _, task in draft.owed((tier,)):
+            yield task
+
+
 def resume_queue(draft: Draft) -> None:
     """In the policy's order under its admission rules; the first that does not fit blocks all."""
     if draft.pause and not draft.policy.admit_after_pause:
@@ -78,7 +95,7 @@ def resume_queue(draft: Draft) -> None:
     world = draft.world
     for task in sorted(draft.paused(), key=lambda t: draft.policy.resume_key(t, world)):
         if not all(rule(draft, task) for rule in draft.policy.rules) or (
-            make_room(draft, world.need(task), task, HELD_ONLY, f"resume of {task.entity.pid}")
+            make_room(draft, world.need(task), task, held_only, f"resume of {task.entity.pid}")
             is not Room.NOW
         ):
             draft.blocked = True
@@ -88,10 +105,14 @@ def resume_queue(draft: Draft) -> None:
 
 def resume_first(draft: Draft) -> None:
     """An idle device brings somebody back whether due or not: the earliest deadline that fits."""
-    for task in by_owed(draft):
-        bar = Bar(reader.tier_of(task.entity), math.inf)
+    for _, task in draft.owed():
         reason = f"resume of {task.entity.pid}"
-        if make_room(draft, draft.world.need(task), task, bar, reason) is not Room.NO:
+        if make_room(draft, draft.world.need(task), task, _idle_bar, reason) is not Room.NO:
             if draft.ledger.available >= draft.world.need(task) + task.space.idle_resident:
                 draft.do_resume(task)
             return
+
+
+def _idle_bar(draft: Draft, task: Task) -> Bar:
+    """Classes below its own yield to it."""
+    return Bar(reader.tier_of(task.entity), math.inf)

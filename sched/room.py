@@ -14,6 +14,7 @@ Held processes go first, then idle, then batch, then whoever has most lead net o
 
 import enum
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tokenix.sched import reader
@@ -43,12 +44,21 @@ HELD_ONLY = Bar(HELD_TIER, -math.inf)
 """Displaces nobody who runs."""
 
 
+def held_only(draft: Draft, task: Task) -> Bar:
+    """Nobody who runs yields to `task`."""
+    return HELD_ONLY
+
+
 class Victim(NamedTuple):
     bar: Bar
     task: Task
 
 
-def make_room(draft: Draft, need: int, me: Task, bar: Bar, reason: str) -> Room:
+BarFor = Callable[[Draft, Task], Bar]
+"""The bar that victims for a task must be above; only asked when there must be victims."""
+
+
+def make_room(draft: Draft, need: int, me: Task, bar: BarFor, reason: str) -> Room:
     """Room for `need` frames beside the idle pages that `me` has already; pauses for it."""
     ledger = draft.ledger
     mine = me.space.idle_resident if me.entity.pid in draft.world.queues.paused else 0
@@ -57,7 +67,7 @@ def make_room(draft: Draft, need: int, me: Task, bar: Bar, reason: str) -> Room:
         return Room.NOW
     if short <= ledger.outgoing:
         return Room.LATER
-    victims = choose_victims(draft, short - ledger.outgoing, me, bar)
+    victims = choose_victims(draft, short - ledger.outgoing, me, bar(draft, me))
     if not victims:
         return Room.NO
     for victim in victims:

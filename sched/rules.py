@@ -3,21 +3,21 @@
 Each is one function of (draft, newcomer); what fits in memory is asked after them.
 """
 
-import math
-
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
-from tokenix.sched.load import Horizon, Load, measure_load
+from tokenix.sched.load import Horizon, Load, mean_lead_s, measure_load
+from tokenix.sched.world import World
 
 
 def just_in_time(draft: Draft, task: Task) -> bool:
     """No frames before the step that can use them: shorter prefills fill this step already."""
     mine = (*reader.rank_of(task.entity), task.todo_tokens)
     ahead = 0
-    for other in draft.runnable():
+    others = draft.world.queues.runlist.others.values()
+    for other in (*others, *draft.loaded.values(), *draft.admit.values()):
         todo = other.todo_tokens
-        if todo <= 1 and other.entity.pid not in draft.admit:
+        if (todo <= 1 and other.entity.pid not in draft.admit) or other.entity.pid in draft.pause:
             continue
         resumed = not reader.before_first_token(other.entity)
         if resumed or (*reader.rank_of(other.entity), todo) <= mine:
@@ -25,16 +25,17 @@ def just_in_time(draft: Draft, task: Task) -> bool:
     return ahead < draft.world.tunables.step_tokens
 
 
-def alive_limit(draft: Draft, mean_lead_s: float) -> float:
-    """Pages that may be alive: the pool, and what the link can bring back within the mean lead,
-    and what the host tier may hold."""
+def may_live(draft: Draft, pages: float) -> bool:
+    """Whether so many pages may be alive: the pool, and what the host tier may hold of them, and
+    what the link can bring back within the mean lead."""
     memory, tunables = draft.world.memory, draft.world.tunables
-    if not memory.swap:
-        return memory.total_frames
-    link = math.inf
-    if memory.in_s_per_page > 0:
-        link = tunables.link_share * max(1.0, mean_lead_s) / memory.in_s_per_page
-    return memory.total_frames + min(link, tunables.host_paused_share * memory.host_slots)
+    paged = pages - memory.total_frames
+    if paged <= 0:
+        return True
+    if not memory.swap or paged > tunables.host_paused_share * memory.host_slots:
+        return False
+    restore_s = paged * memory.in_s_per_page / tunables.link_share
+    return restore_s <= 1.0 or restore_s <= mean_lead_s(draft.world)
 
 
 def current_load(draft: Draft) -> Load:
@@ -56,7 +57,7 @@ def within_working_set(draft: Draft, task: Task) -> bool:
     resident = load.resident_pages + world.stream_residency(task) * claim
     if resident > world.eta * world.memory.total_frames:
         return False
-    return load.alive_pages + claim <= alive_limit(draft, load.mean_lead_s)
+    return may_live(draft, load.alive_pages + claim)
 
 
 def within_horizon(draft: Draft, task: Task) -> bool:
@@ -67,13 +68,23 @@ def within_horizon(draft: Draft, task: Task) -> bool:
     prefill_s = tunables.horizon_prefills * world.prefill_s(task.todo_tokens)
     horizon_s = prefill_s + 2 * world.rates.step_s + tunables.margin_s + tunables.hysteresis_s
     needed = world.need(task) + sum(world.need(other) for other in draft.admit.values())
+    needed += world.queues.dueline.count_needed(world, horizon_s)
+    for other in draft.resume.values():
+        needed -= _needed_before(world, other, horizon_s)
     if draft.horizon is None:
         draft.horizon = measure_horizon(draft)
     return needed + draft.horizon.pages_before(horizon_s) <= world.memory.total_frames
 
 
+def _needed_before(world: World, task: Task, horizon_s: float) -> int:
+    """Its pages, if it must begin to come back before `horizon_s` from now."""
+    start_s = world.owed_s(task) - world.restore_s(task)
+    return world.footprint(task) if start_s < horizon_s else 0
+
+
 def measure_horizon(draft: Draft) -> Horizon:
-    """When each process that is alive must be resident, newcomers of this plan apart."""
+    """When each process that is alive must be resident, newcomers of this plan and those who are
+    paused (see dueline.py) apart."""
     world = draft.world
     always = 0
     times: list[tuple[float, int]] = []
@@ -83,7 +94,7 @@ def measure_horizon(draft: Draft) -> Horizon:
                 always += other.space.mapped
             else:
                 times.append((world.lead_s(other), other.space.mapped))
-    for other in (*draft.paused(), *draft.leaving(), *draft.displaced()):
+    for other in (*draft.leaving(), *draft.displaced()):
         times.append((world.owed_s(other) - world.restore_s(other), world.footprint(other)))
     return Horizon.of(always, times)
 

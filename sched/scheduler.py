@@ -5,10 +5,12 @@
 again with less memory is therefore free. All other methods only record.
 """
 
+import dataclasses
+
 from tokenix.mm.ids import Pid
 from tokenix.sched import admission, levels, reader
 from tokenix.sched.controllers import Controllers
-from tokenix.sched.entity import SchedEntity, Task
+from tokenix.sched.entity import ReaderKind, SchedEntity, Task
 from tokenix.sched.plan import Plan, Refuse
 from tokenix.sched.planner import draft_plan, wake_time_s
 from tokenix.sched.policy import Policy
@@ -44,6 +46,10 @@ class Scheduler:
         """Forget `task`; harmless if it is in no queue."""
         self.queues.drop(task)
 
+    def note_changed(self, task: Task) -> None:
+        """Something of its constants (nice, max_tokens, deadline) was changed by a call."""
+        self.queues.touch(task)
+
     # ---- decisions ----------------------------------------------------------------------------
 
     def check_arrival(self, task: Task, memory: MemoryView, now_s: float) -> Refuse | None:
@@ -72,37 +78,40 @@ class Scheduler:
 
     def note_step(self, started_s: float, now_s: float, prefill_tokens: int, decodes: int) -> None:
         """A forward finished: learn the rates, let the controllers act."""
+        self.queues.forwards += 1
         self.rates.note_step(now_s - started_s, prefill_tokens, decodes, self.tunables)
         self.controllers.note_step(now_s, self._total_frames, self.tunables)
-        if decodes and not prefill_tokens:
+        if self.policy.reserves_outputs and decodes and not prefill_tokens:
             self.controllers.note_decode_step(self.tunables)
 
     def note_delivered(self, task: Task, now_s: float, tokens: int) -> None:
         """`tokens` of output reached its pipe."""
+        if task.entity.first_token_s is None:
+            self.queues.touch(task)
         reader.note_delivered(task.entity, now_s, tokens, self.tunables)
-        self._place(task, now_s)
 
     def note_read(self, task: Task, now_s: float, tokens: int) -> None:
         """The client took `tokens` from the pipe."""
         reader.note_read(task.entity, now_s, tokens, self.tunables)
-        self._place(task, now_s)
+        if reader.kind_of(task.entity) is ReaderKind.MEASURED:
+            self.queues.touch(task)
 
     def note_paused(self, task: Task, now_s: float) -> None:
         """A pause of the plan was carried out."""
         reader.note_paused(task.entity, now_s, self.tunables)
-        others = [t for pid, t in self.ready.items() if pid != task.entity.pid]
-        self.controllers.note_retraction(others, self.tunables)
-        self._place(task, now_s)
+        self.queues.touch(task)
+        if self.policy.reserves_outputs:
+            others = [t for pid, t in self.ready.items() if pid != task.entity.pid]
+            self.controllers.note_retraction(others, self.tunables)
 
     def note_resumed(self, task: Task, now_s: float) -> None:
         """It is ready again, with all its pages (or with none, to be recomputed)."""
         task.entity.resident_since_s = now_s
-        self._place(task, now_s)
 
     def restart_turn(self, task: Task, now_s: float) -> None:
         """New input after a finished turn: it is again before its first token."""
         reader.restart_turn(task.entity, now_s)
-        self._place(task, now_s)
+        self.queues.touch(task)
 
     def inherit(self, parent: SchedEntity, child: SchedEntity) -> None:
         """A fork continues where its parent stands."""
@@ -110,12 +119,9 @@ class Scheduler:
 
     # ---- inside -------------------------------------------------------------------------------
 
-    def _place(self, task: Task, now_s: float) -> None:
-        entity = task.entity
-        entity.level, entity.quantum_left_tokens, entity.level_reason = self.place(task, now_s)
-
     def _world(self, memory: MemoryView, now_s: float) -> World:
-        return World(
+        """All that a decision depends on, the books brought up to date."""
+        world = World(
             queues=self.queues,
             memory=memory,
             now_s=now_s,
@@ -123,5 +129,7 @@ class Scheduler:
             rates=self.rates,
             eta=self.controllers.eta,
             new_token_ratio=self.controllers.ratio(self.tunables),
-            trickle=find_trickle(self.queues, now_s, self.tunables),
         )
+        self.queues.settle(world, self.policy)
+        trickle = find_trickle(self.queues, now_s, self.tunables)
+        return world if trickle is None else dataclasses.replace(world, trickle=trickle)

@@ -25,3 +25,6 @@ class MemoryView:
     out_queue_s: float
     swap: bool = True
     """False where there is no host tier: every pause recomputes."""
+    upsets: int | None = None
+    """Grows when pages of processes were lost or cut off in any other way than by a pause or a
+    resume. None: unknown, so that every plan looks at every process."""

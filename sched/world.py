@@ -19,15 +19,12 @@ def count_pages(tokens: int, page_tokens: int) -> int:
 def find_trickle(queues: Queues, now_s: float, tunables: Tunables) -> Pid | None:
     """The batch or idle newcomer that has waited too long while none of them is alive: one of
     them at a time gets through whatever the load is (B12)."""
-    waiting = [t.entity for t in queues.waiting.values() if reader.tier_of(t.entity)]
-    if not waiting:
+    ages = queues.waitlist.ages
+    if not ages or queues.tally.unread:
         return None
-    for queue in (queues.ready, queues.paused, queues.moving):
-        if any(reader.tier_of(task.entity) for task in queue.values()):
-            return None
-    oldest = min(waiting, key=lambda entity: (entity.waiting_since_s, entity.pid))
-    limit_s = tunables.max_wait_targets * tunables.target_s(oldest.qos)
-    return oldest.pid if now_s - oldest.waiting_since_s > limit_s else None
+    since_s, pid = ages[0]
+    limit_s = tunables.max_wait_targets * tunables.target_s(queues.waiting[pid].entity.qos)
+    return pid if now_s - since_s > limit_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +80,11 @@ class World:
         link_s = task.space.missing * self.memory.in_s_per_page
         return link_s + self.prefill_s(max(0, task.todo_tokens - 1))
 
-    def residency(self, task: Task) -> float:
-        """Share of the time it must be resident: 1 before the first token, then reader / device."""
-        if reader.tier_of(task.entity) == 0 and reader.before_first_token(task.entity):
-            return 1.0
-        return self.stream_residency(task)
-
     def stream_residency(self, task: Task) -> float:
-        """The same once it streams; 0 for batch, which needs no residence at all."""
-        share = self.tunables.working_set_safety * reader.rate_of(task.entity)
+        """Share of the time it must be resident once it streams; 0 for batch, which needs none."""
+        return self.pace_residency(reader.pace_of(task.entity))
+
+    def pace_residency(self, pace: float) -> float:
+        """The same for a reader of `pace` tokens per second: reader / device."""
+        share = self.tunables.working_set_safety * pace
         return min(self.tunables.residency_cap, share / self.rates.steps_per_s)

@@ -1,20 +1,34 @@
 """`progress`: admit what can be served in time, pause whoever is furthest ahead of its reader."""
 
+import math
+
 from tokenix.sched import reader, rules
 from tokenix.sched.entity import Task
 from tokenix.sched.policy import Policy
 from tokenix.sched.world import World
 
 
+def longest_wait_s(task: Task, world: World) -> float:
+    """After so long it goes before all of its tier."""
+    return world.tunables.max_wait_targets * world.tunables.target_s(task.entity.qos)
+
+
 def newcomer_key(task: Task, world: World) -> tuple[float, ...]:
     """Shortest first within a class; whoever waited too long before all of its tier."""
     entity = task.entity
-    limit = world.tunables.max_wait_targets * world.tunables.target_s(entity.qos)
     tier = 0 if entity.pid == world.trickle else reader.tier_of(entity)
-    if world.waited_s(task) > limit:
+    if world.waited_s(task) > longest_wait_s(task, world):
         return (tier, -1, entity.waiting_since_s, entity.pid)
     size = task.todo_tokens / reader.weight_of(entity)
     return (tier, entity.qos, size, entity.arrival_s, entity.pid)
+
+
+def newcomer_until_s(task: Task, world: World) -> float:
+    """When its wait becomes too long."""
+    limit_s = longest_wait_s(task, world)
+    if world.waited_s(task) > limit_s:
+        return math.inf
+    return max(world.now_s, task.entity.waiting_since_s + limit_s)
 
 
 def resume_key(task: Task, world: World) -> tuple[float, ...]:
@@ -52,6 +66,7 @@ PROGRESS = Policy(
     decode_key=decode_key,
     prefill_key=prefill_key,
     last_resort_key=last_resort_key,
+    newcomer_until_s=newcomer_until_s,
     rules=(rules.just_in_time, rules.within_working_set, rules.within_horizon),
     displace=True,
     patience=True,

@@ -47,6 +47,7 @@ RETRACT = Policy(
     last_resort_key=fewest_outputs_key,
     rules=(rules.budget_left, reserve_outputs),
     pause_mode=PauseMode.RECOMPUTE,
+    reserves_outputs=True,
     mixed=False,
     pause_prefills=True,
 )

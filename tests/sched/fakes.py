@@ -229,6 +229,7 @@ class Machine:
             in_queue_s=0.0,
             out_queue_s=0.0,
             swap=self.host > 0,
+            upsets=0,
         )
 
     def take_frames(self, count: int) -> None:

@@ -33,7 +33,7 @@ def plan(sched: Scheduler, free: int = 0, total: int = 100, **fields: Any) -> Pl
 def test_due_when_the_way_back_uses_up_the_lead(
     lead: float, tp: float, queue: float, due: bool
 ) -> None:
-    sched = scheduler(paused=[paused(1, 10, lead_s=lead)], ready=[stream(9)])
+    sched = scheduler(paused=[paused(1, 10, lead_s=lead)], moving=[stream(9)])
     made = plan(sched, 50, in_s_per_page=tp, in_queue_s=queue)
     assert (made.resume == (1,)) is due
     if not due:

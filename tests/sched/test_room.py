@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenix.sched.draft import Draft
-from tokenix.sched.entity import Qos, Reader, ReaderKind
+from tokenix.sched.entity import Qos, Reader, ReaderKind, Task
 from tokenix.sched.policies import FCFS, PROGRESS
-from tokenix.sched.room import HELD_ONLY, Bar, Room, choose_victims, last_resort, make_room
+from tokenix.sched.room import Bar, Room, choose_victims, held_only, last_resort, make_room
 from tokenix.sched.view import MemoryView
 from tokenix.sched.world import World
 from tokenix.tests.sched.fakes import (
@@ -26,9 +26,18 @@ from tokenix.tests.sched.fakes import (
 ANYBODY = Bar(0, -math.inf)
 
 
+def anybody(draft: Draft, task: Task) -> Bar:
+    return ANYBODY
+
+
+def above_a_second(draft: Draft, task: Task) -> Bar:
+    return Bar(0, 1.0)
+
+
 def draft(view: MemoryView, policy: str = "progress", **queues: list[FakeTask]) -> Draft:
     made = scheduler(policy, **queues)
     world = World(made.queues, view, 100.0, made.tunables, made.rates, 1.0, 0.7)
+    made.queues.settle(world, made.policy)
     return Draft.open(world, made.policy)
 
 
@@ -38,33 +47,33 @@ def victims(made: Draft) -> list[int]:
 
 def test_free_and_cached_frames_come_first() -> None:
     made = draft(memory(free=3, cached_frames=4), ready=[stream(1)])
-    assert make_room(made, 7, newcomer(9), ANYBODY, "t") is Room.NOW
+    assert make_room(made, 7, newcomer(9), anybody, "t") is Room.NOW
     assert not made.pause
 
 
 def test_frames_on_their_way_count_before_a_second_victim() -> None:
     made = draft(memory(free=3, outgoing_frames=4), ready=[stream(1)])
-    assert make_room(made, 7, newcomer(9), ANYBODY, "t") is Room.LATER
+    assert make_room(made, 7, newcomer(9), anybody, "t") is Room.LATER
     assert not made.pause
 
 
 def test_own_clean_pages_are_no_room_for_oneself() -> None:
     me = paused(5, pages=10, idle=4)
     made = draft(memory(free=2, cached_frames=4), paused=[me])
-    assert make_room(made, 3, me, HELD_ONLY, "t") is Room.NO
-    assert make_room(made, 2, me, HELD_ONLY, "t") is Room.NOW
+    assert make_room(made, 3, me, held_only, "t") is Room.NO
+    assert make_room(made, 2, me, held_only, "t") is Room.NOW
 
 
 def test_a_dirty_victim_helps_later_a_clean_one_now() -> None:
     for dirty, answer in ((0, Room.NOW), (1, Room.LATER)):
         made = draft(memory(), ready=[stream(1, pages=10, dirty=dirty)])
-        assert make_room(made, 10, newcomer(9), ANYBODY, "t") is answer
+        assert make_room(made, 10, newcomer(9), anybody, "t") is answer
         assert victims(made) == [1]
 
 
 def test_nobody_is_paused_for_nothing() -> None:
     made = draft(memory(), ready=[stream(1, pages=10), stream(2, pages=10)])
-    assert make_room(made, 21, newcomer(9), ANYBODY, "t") is Room.NO
+    assert make_room(made, 21, newcomer(9), anybody, "t") is Room.NO
     assert not made.pause
 
 
@@ -86,7 +95,7 @@ def test_never_a_victim(name: str, task: FakeTask) -> None:
         task.space.exclusive = task.space.exclusive_dirty = 0
     task.entity.leader = name == "leader"
     made = draft(memory(), ready=[task])
-    assert make_room(made, 1, newcomer(9), Bar(0, 1.0), "t") is Room.NO, name
+    assert make_room(made, 1, newcomer(9), above_a_second, "t") is Room.NO, name
     assert not made.pause
 
 
@@ -94,7 +103,7 @@ def test_most_lead_goes_first_by_time_not_by_tokens() -> None:
     slow = stream(1, lead_s=20.0, reader=Reader(tokens_per_s=2.0))
     fast = stream(2, lead_s=5.0, reader=Reader(tokens_per_s=100.0))
     made = draft(memory(), ready=[slow, fast])
-    make_room(made, 1, newcomer(9), ANYBODY, "t")
+    make_room(made, 1, newcomer(9), anybody, "t")
     assert victims(made) == [1]
 
 
@@ -102,7 +111,7 @@ def test_lead_counts_net_of_twice_the_way_back() -> None:
     long = stream(1, pages=50, lead_s=12.0)
     short = stream(2, pages=10, lead_s=8.0)
     made = draft(memory(in_s_per_page=0.1), ready=[long, short])
-    make_room(made, 1, newcomer(9), Bar(0, 1.0), "t")
+    make_room(made, 1, newcomer(9), above_a_second, "t")
     assert victims(made) == [2]  # 12 - 2*5 = 2 < 8 - 2*1 = 6
 
 
@@ -116,7 +125,7 @@ def test_stopped_then_idle_then_batch_then_streams() -> None:
     ready = [tasks[name] for name in ("stream", "batch", "idle")]
     for count, expected in enumerate(([1], [1, 2], [1, 2, 3], [1, 2, 3, 4]), start=1):
         made = draft(memory(), ready=ready, held=[tasks["held"]])
-        make_room(made, 10 * count, newcomer(9), ANYBODY, "t")
+        make_room(made, 10 * count, newcomer(9), anybody, "t")
         assert victims(made) == expected
 
 
@@ -127,14 +136,14 @@ def test_streams_need_room_in_the_host_tier_batch_does_not() -> None:
         (9, Qos.BATCH, Room.NOW),  # the dirty page has no slot: dropped, not copied
     ):
         made = draft(memory(host_free_slots=host), ready=[stream(1, pages=10, qos=qos)])
-        assert make_room(made, 10, newcomer(9), ANYBODY, "t") is answer
+        assert make_room(made, 10, newcomer(9), anybody, "t") is answer
     made = draft(memory(swap=False), ready=[stream(1, pages=10)])
-    assert make_room(made, 10, newcomer(9), ANYBODY, "t") is Room.NO
+    assert make_room(made, 10, newcomer(9), anybody, "t") is Room.NO
 
 
 def test_a_superfluous_victim_is_left_out() -> None:
     made = draft(memory(), ready=[stream(1, pages=2, lead_s=9.0), stream(2, pages=10, lead_s=8.0)])
-    make_room(made, 9, newcomer(9), ANYBODY, "t")
+    make_room(made, 9, newcomer(9), anybody, "t")
     assert victims(made) == [2]
 
 
@@ -191,7 +200,7 @@ def test_leaders_are_the_last_of_the_last() -> None:
 
 def test_only_stopped_processes_yield_where_the_policy_does_not_displace() -> None:
     made = draft(memory(), "fcfs", ready=[stream(1)], held=[stream(2)])
-    assert make_room(made, 11, newcomer(9), HELD_ONLY, "t") is Room.NO
-    assert make_room(made, 10, newcomer(9), HELD_ONLY, "t") is Room.NOW
+    assert make_room(made, 11, newcomer(9), held_only, "t") is Room.NO
+    assert make_room(made, 10, newcomer(9), held_only, "t") is Room.NOW
     assert victims(made) == [2]
     assert FCFS.pause_mode is not PROGRESS.pause_mode

@@ -89,7 +89,7 @@ def test_an_instant_step_teaches_nothing() -> None:
 def test_eta_falls_to_the_working_set_under_pressure_and_recovers_slowly() -> None:
     control = Controllers()
     control.note_step(0.0, 100, T)
-    control.note_plan(True, Load(80.0, 0, 0.0))
+    control.note_plan(True, Load(80.0, 0))
     control.note_step(0.5, 100, T)
     assert control.eta == 1.0, "once a second"
     control.note_step(1.0, 100, T)
@@ -105,10 +105,10 @@ def test_eta_has_a_floor() -> None:
     control = Controllers()
     control.note_step(0.0, 100, T)
     for second in range(1, 5):
-        control.note_plan(True, Load(51.0, 0, 0.0))
+        control.note_plan(True, Load(51.0, 0))
         control.note_step(float(second), 100, T)
     assert control.eta == pytest.approx(0.51)
-    control.note_plan(True, Load(10.0, 0, 0.0))
+    control.note_plan(True, Load(10.0, 0))
     control.note_step(9.0, 100, T)
     assert control.eta == pytest.approx(0.51), "pressure with a small working set has other causes"
 
