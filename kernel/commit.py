@@ -1,19 +1,26 @@
 """What a finished forward pass means for each process that was in it: tokens, text, the end."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenix.drivers.ops import RowFault, Sampled
 from tokenix.kernel.calls import ExitReason, Output, ReadResult, TurnEnd
 from tokenix.kernel.process import Process
+from tokenix.mm.page import Page
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
     """`ended` is set when the process's turn is over; `error` says why if it failed."""
 
-    delivered: int = 0
+    delivered: bool = False
     ended: ExitReason | None = None
     error: str = ""
+    filled: Sequence[Page] = ()
+    """Pages that have become full."""
+
+
+DELIVERED = Committed(delivered=True)
 
 
 def commit_row(
@@ -30,14 +37,20 @@ def commit_row(
     computed = space.computed + tokens
     usage.recomputed_tokens += max(0, min(computed, process.furthest) - space.computed)
     process.furthest = max(process.furthest, computed)
-    space.advance(process.tokens, computed)
-    if result is None:
-        done = process.max_tokens == 0 and process.todo_tokens == 0
-        return Committed(ended=ExitReason.LENGTH if done else None)
-    return _deliver(process, result, now_s, context_tokens)
+    filled = space.advance(process.tokens, computed)
+    if result is not None:
+        ended = _deliver(process, result, now_s, context_tokens)
+        if ended is None and not filled:
+            return DELIVERED
+        return Committed(True, ended, filled=filled)
+    done = process.max_tokens == 0 and process.todo_tokens == 0
+    return Committed(ended=ExitReason.LENGTH if done else None, filled=filled)
 
 
-def _deliver(process: Process, drawn: Sampled, now_s: float, context_tokens: int) -> Committed:
+def _deliver(
+    process: Process, drawn: Sampled, now_s: float, context_tokens: int
+) -> ExitReason | None:
+    """Append the token and put it into the pipe. Returns why the turn is over, if it is."""
     process.tokens.append(drawn.token)
     process.usage.output_tokens += 1
     stop = drawn.token in process.stop_tokens
@@ -47,12 +60,11 @@ def _deliver(process: Process, drawn: Sampled, now_s: float, context_tokens: int
         stop = process.text.stopped is not None and process.output_tokens > process.min_tokens
     process.out.append(Output(drawn.token, text, now_s, drawn.logprob, drawn.top))
     process.unread += 1
-    ended: ExitReason | None = None
     if stop:
-        ended = ExitReason.STOP
-    elif process.output_tokens >= process.max_tokens or process.length >= context_tokens:
-        ended = ExitReason.LENGTH
-    return Committed(delivered=1, ended=ended)
+        return ExitReason.STOP
+    if process.output_tokens >= process.max_tokens or process.length >= context_tokens:
+        return ExitReason.LENGTH
+    return None
 
 
 def close_turn(process: Process, reason: ExitReason) -> None:

@@ -158,6 +158,8 @@ class Kernel(Lifecycle):
             self.counters.computed_tokens += tokens
             self.counters.recomputed_tokens += process.usage.recomputed_tokens - recomputed
             self.move(process, State.STOPPED if process.hold else State.READY)
+            for page in outcome.filled:
+                self.memory.dirty.push(process.pid, page)
             if outcome.delivered:
                 self._delivered(process)
             if outcome.ended is not None:
@@ -256,7 +258,7 @@ class Kernel(Lifecycle):
         assert process.state in (State.READY, State.STOPPED), "only resident processes are paused"
         keep = pause.mode is PauseMode.SWAP
         pages = process.space.mapped
-        dirty = self.memory.pause(process, keep, self._donors(), self.now_s)
+        dirty = self.memory.pause(process, keep, self._donors, self.now_s)
         process.usage.preemptions += 1
         self.counters.preemptions += 1
         self.scheduler.note_paused(process, self.now_s)
@@ -349,12 +351,6 @@ class Kernel(Lifecycle):
                 frames.hold_back(still)
 
     def _write_behind(self) -> None:
-        if self.now_s < self._copies_resume_s:
-            return
-        swaps = self.scheduler.policy.pause_mode is PauseMode.SWAP
-        ready = [task for task in self.scheduler.ready.values() if swaps and task.space.mapped]
-        if not ready and not self.memory.frames.stranded:
-            return
-        ready.sort(key=lambda task: (-self.scheduler.lead_s(task, self.now_s), task.entity.pid))
-        victims = [self.processes[task.entity.pid].space for task in ready]
-        self.memory.write_behind(victims, self.now_s)
+        if self.now_s >= self._copies_resume_s:
+            swaps = self.scheduler.policy.pause_mode is PauseMode.SWAP
+            self.memory.write_behind(swaps, self._donors, self.now_s)

@@ -129,8 +129,9 @@ class Lifecycle:
             process.usage.paused_s += self.now_s - process.state_since_s
         process.state = state
         process.state_since_s = self.now_s
-        if State.RUNNING not in (old, state):
-            self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
+        if (old, state) in ((State.READY, State.RUNNING), (State.RUNNING, State.READY)):
+            return  # a step begins or ends: it stays among the ready
+        self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
         self._requeue(process)
 
     def _requeue(self, process: Process) -> None:

@@ -11,7 +11,7 @@ forgets it and all behind it, and computes them again. Nobody else notices.
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenix.drivers.device import DeviceInfo
@@ -29,7 +29,7 @@ from tokenix.sched.view import MemoryView
 from tokenix.swap.restore import Restore, choose_restore
 from tokenix.swap.slots import SlotState, SlotTable
 from tokenix.swap.transfers import Direction, Transfer
-from tokenix.swap.writeback import BATCH_PAGES, HOST_SHARE, choose_pages
+from tokenix.swap.writeback import BATCH_PAGES, HOST_SHARE, DirtyQueue, choose_stranded
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,9 @@ class Lost:
 
 MemoryEvent = Arrived | Lost
 
+Donors = Callable[[], list[AddressSpace]]
+"""Gives the running spaces whose host copies may be dropped, first to give first."""
+
 
 class Memory:
     """The kernel's hands on frames and slots. `send` takes device commands."""
@@ -64,7 +67,9 @@ class Memory:
         self.index = PrefixIndex(self.frames, prefix_cache)
         self.slots = SlotTable(info.host_slots)
         self.copies = Copies(info, self.frames, self.slots, send, new_ticket)
+        self.dirty = DirtyQueue(info.frames)
         self.pages_lost = 0
+        self._upsets = 0
         self._processes: dict[Pid, Process] = {}
 
     # ---- look only ----
@@ -94,6 +99,7 @@ class Memory:
             in_queue_s=self.copies.queue_s(Direction.IN),
             out_queue_s=self.copies.queue_s(Direction.OUT),
             swap=self.slots.total > 0,
+            upsets=self._upsets,
         )
 
     def spaces(self) -> list[AddressSpace]:
@@ -184,9 +190,7 @@ class Memory:
         process.table_known = len(pages)
         return TableDelta(process.pid, keep, tuple(frames))
 
-    def pause(
-        self, process: Process, keep: bool, donors: Iterable[AddressSpace], now_s: float
-    ) -> int:
+    def pause(self, process: Process, keep: bool, donors: Donors, now_s: float) -> int:
         """Let go of the frames. Returns the pages that are copied out first.
 
         keep: keep the KV (swap); False throws it away. `donors`: running spaces whose host copies
@@ -254,27 +258,29 @@ class Memory:
 
     # ---- daemons ----
 
-    def write_behind(self, likely_victims_first: Iterable[AddressSpace], now_s: float) -> int:
-        """Clean some full pages if the link is idle. Returns how many are on their way."""
+    def write_behind(self, full_pages: bool, donors: Donors, now_s: float) -> int:
+        """Clean some pages if the link is idle: those stranded, and, if `full_pages`, those that
+        have become full. Returns how many are on their way."""
+        stranded = self.frames.stranded
         transfers = self.copies.transfers
-        busy = transfers.count_pages(Direction.OUT) or transfers.count_pages(Direction.IN)
-        if busy or not self.slots.total:
+        if (not stranded and not (full_pages and self.dirty)) or not self.slots.total:
             return 0
-        used = self.slots.total - self.slots.count(SlotState.FREE)
-        room = min(BATCH_PAGES, int(self.slots.total * HOST_SHARE) - used)
-        stranded = list(self.frames.stranded.values())
-        victims = list(likely_victims_first) if room > 0 or stranded else []
-        self._take_donors(min(BATCH_PAGES, len(stranded)), reversed(victims))
-        free = min(BATCH_PAGES, self.slots.count(SlotState.FREE))
-        chosen = choose_pages(stranded, victims if room > 0 else (), free)
-        if room > 0:
-            chosen = chosen[: max(room, sum(pid is None for pid, _ in chosen))]
-        if chosen:
-            self.copies.copy_out([page for _, page in chosen], now_s)
-        for pid, _ in chosen:
-            if pid is not None:
-                self._processes[pid].usage.swapped_out_bytes += self.info.frame_bytes
-        return len(chosen)
+        if transfers.count_pages(Direction.OUT) or transfers.count_pages(Direction.IN):
+            return 0
+        first = choose_stranded(stranded.values(), BATCH_PAGES)
+        self._take_donors(len(first), donors)
+        del first[self.slots.count(SlotState.FREE) :]
+        used = self.slots.total - self.slots.count(SlotState.FREE) + len(first)
+        room = min(BATCH_PAGES - len(first), int(self.slots.total * HOST_SHARE) - used)
+        then = self.dirty.take(room) if full_pages else []
+        pages = [*first, *(page for _, page in then if page not in first)]
+        if pages:
+            self.copies.copy_out(pages, now_s)
+        for pid, page in then:
+            process = self._processes.get(pid)
+            if process is not None and page.leaving is not None:
+                process.usage.swapped_out_bytes += self.info.frame_bytes
+        return len(pages)
 
     def drop_stranded(self) -> bool:
         """The host tier is full: pages that block a frame for a paused process are given up.
@@ -351,6 +357,7 @@ class Memory:
     def _abandon_out(self, transfer: Transfer) -> None:
         """Nobody waits for this copy any more. It still reads its frames: what is going to be
         written needs another one."""
+        self._upsets += 1
         for item in transfer.items:
             item.page.leaving = None
         self._drop_uncopied(transfer.ticket)
@@ -371,6 +378,7 @@ class Memory:
         if page.mapped == 0:
             return []
         self.pages_lost += 1
+        self._upsets += 1
         events: list[MemoryEvent] = []
         self.index.forget(page)
         for process in list(self._processes.values()):
@@ -386,6 +394,7 @@ class Memory:
 
     def _drop_uncopied(self, ticket: Ticket) -> None:
         """A copy out failed or is late: who waits for it does without the pages it was to save."""
+        self._upsets += 1
         for pid in self.copies.waiting_for(ticket):
             process = self._processes[pid]
             for vpn, page in enumerate(process.space.pages):
@@ -399,13 +408,16 @@ class Memory:
                 self.copies.free_slot(page)
             process.table_known = min(process.table_known, full_pages)
 
-    def _take_donors(self, want: int, donors: Iterable[AddressSpace]) -> None:
+    def _take_donors(self, want: int, donors: Donors) -> None:
         """Free slots that hold copies of pages which are resident anyway, until `want` are free.
         `donors` give first; then whoever else keeps such pages resident."""
-        known = (page for space in donors for page in space.pages)
-        owners = (self.frames.owner(Pfn(i)) for i in range(self.frames.total))
-        for page in itertools.chain(known, owners):
+        if self.slots.count(SlotState.FREE) >= want or self.frames.donors == 0:
+            return
+        known = ((space.pid, page) for space in donors() for page in space.pages)
+        owners = ((Pid(0), self.frames.owner(Pfn(i))) for i in range(self.frames.total))
+        for pid, page in itertools.chain(known, owners):
             if self.slots.count(SlotState.FREE) >= want or self.frames.donors == 0:
                 return
             if page is not None and page.active > 0 and page.slot is not None:
+                self.dirty.push(pid, page)
                 self.copies.free_slot(page)

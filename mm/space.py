@@ -108,18 +108,21 @@ class AddressSpace:
             self.pages.append(page)
         self._counted_at = -1
 
-    def advance(self, tokens: Sequence[int], computed: int) -> None:
-        """KV of `tokens[:computed]` is now written: name the pages that have become full."""
+    def advance(self, tokens: Sequence[int], computed: int) -> Sequence[Page]:
+        """KV of `tokens[:computed]` is now written: name the pages that have become full, and
+        return them."""
         assert self.computed <= computed <= self.mapped * self.page_tokens, (
             "computed grows in bounds"
         )
         first, full = self.computed // self.page_tokens, computed // self.page_tokens
         self.computed = computed
-        if full > first:
-            self.extend_keys(tokens, full)
-            for vpn in range(first, full):
-                if self.pages[vpn].key is None:
-                    self._index.insert(self.pages[vpn], self.keys[vpn])
+        if full == first:
+            return ()
+        self.extend_keys(tokens, full)
+        for vpn in range(first, full):
+            if self.pages[vpn].key is None:
+                self._index.insert(self.pages[vpn], self.keys[vpn])
+        return self.pages[first:full]
 
     def share_full_pages(self, child: "AddressSpace") -> None:
         """Map every full page into `child` (fork); the partial tail is the caller's business."""

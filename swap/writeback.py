@@ -4,11 +4,11 @@ A full page never changes, so its copy stays valid. What a pause has to move the
 partly written page.
 """
 
+from collections import deque
 from collections.abc import Iterable
 
 from tokenix.mm.ids import Pid
 from tokenix.mm.page import Page
-from tokenix.mm.space import AddressSpace
 
 BATCH_PAGES = 16
 """Pages of one write-behind copy; also the most that are in flight."""
@@ -17,25 +17,49 @@ HOST_SHARE = 0.5
 """Write-behind fills at most this share of the host tier; the rest is kept for pauses."""
 
 
-def choose_pages(
-    stranded: Iterable[Page], likely_victims_first: Iterable[AddressSpace], limit: int
-) -> list[tuple[Pid | None, Page]]:
-    """Up to `limit` pages to clean: those that block a frame for nobody, then likely victims'.
+def can_clean(page: Page) -> bool:
+    """Whether the page is resident, has no host copy, and no copy of it is under way."""
+    idle = page.leaving is None and page.loading is None
+    return idle and page.pfn is not None and page.slot is None and page.mapped > 0
 
-    Only full, resident pages that have no host copy and none under way, each with the process it
-    was found through.
-    """
-    chosen: dict[Page, Pid | None] = {}
+
+def choose_stranded(stranded: Iterable[Page], limit: int) -> list[Page]:
+    """Up to `limit` of the pages that block a frame for nobody."""
+    chosen: list[Page] = []
     for page in stranded:
-        if len(chosen) < limit and page.leaving is None and page.loading is None:
-            chosen[page] = None
-    for space in likely_victims_first:
         if len(chosen) >= limit:
             break
-        for page in space.pages[: space.computed // space.page_tokens]:
-            if len(chosen) >= limit:
-                break
-            idle_link = page.leaving is None and page.loading is None
-            if idle_link and page.pfn is not None and page.slot is None:
-                chosen.setdefault(page, space.pid)
-    return [(pid, page) for page, pid in chosen.items()]
+        if can_clean(page):
+            chosen.append(page)
+    return chosen
+
+
+class DirtyQueue:
+    """Full pages without a host copy, each once it has become full, in that order.
+
+    The oldest come first: they belong to the streams that have run longest, which are the likely
+    victims. A page is looked at again only when it is taken, so a step costs what has changed.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._pages: deque[tuple[Pid, Page]] = deque()
+        self._capacity = capacity
+
+    def push(self, pid: Pid, page: Page) -> None:
+        """`page` of process `pid` has become full, or has lost its host copy."""
+        self._pages.append((pid, page))
+        if len(self._pages) > 2 * self._capacity:
+            known = {page: pid for pid, page in self._pages if can_clean(page)}
+            self._pages = deque((pid, page) for page, pid in known.items())
+
+    def take(self, limit: int) -> list[tuple[Pid, Page]]:
+        """Up to `limit` pages to clean now, with the process that filled each."""
+        chosen: dict[Page, Pid] = {}
+        while self._pages and len(chosen) < limit:
+            pid, page = self._pages.popleft()
+            if can_clean(page):
+                chosen[page] = pid
+        return [(pid, page) for page, pid in chosen.items()]
+
+    def __len__(self) -> int:
+        return len(self._pages)

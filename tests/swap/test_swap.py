@@ -8,8 +8,7 @@ from tokenix.swap.link import DEADLINE_FLOOR_S, Link
 from tokenix.swap.restore import Restore, choose_restore
 from tokenix.swap.slots import SlotState, SlotTable
 from tokenix.swap.transfers import Direction, Item, Transfer, TransferTable
-from tokenix.swap.writeback import choose_pages
-from tokenix.tests.mm.machinery import Pool
+from tokenix.swap.writeback import DirtyQueue, choose_stranded
 
 # ---- slots ----
 
@@ -109,13 +108,37 @@ def test_the_cheaper_way_is_taken(
 # ---- write-behind ----
 
 
-def test_stranded_pages_come_first_then_likely_victims_full_pages() -> None:
-    pool = Pool(16)
-    first, second = pool.space(tuple(range(10))), pool.space(tuple(range(40, 49)))
-    stranded = [Page(pfn=Pfn(14)), Page(pfn=Pfn(15), leaving=Ticket(1))]
-    first.pages[0].slot = Slot(0)
-    second.pages[1].loading = Ticket(2)
-    chosen = choose_pages(stranded, [second, first], 10)
-    assert chosen == [(None, stranded[0]), (Pid(2), second.pages[0]), (Pid(1), first.pages[1])]
-    assert choose_pages(stranded, [second, first], 2) == chosen[:2]
-    assert choose_pages([], [], 5) == []
+def full_page(frame: int) -> Page:
+    return Page(pfn=Pfn(frame), mapped=1, active=1)
+
+
+def test_stranded_pages_are_chosen_unless_a_copy_is_under_way() -> None:
+    pages = [full_page(0), full_page(1), full_page(2), full_page(3)]
+    pages[0].leaving = Ticket(1)
+    pages[2].slot = Slot(0)
+    assert choose_stranded(pages, 10) == [pages[1], pages[3]]
+    assert choose_stranded(pages, 1) == [pages[1]]
+
+
+def test_pages_are_cleaned_in_the_order_in_which_they_became_full() -> None:
+    queue = DirtyQueue(capacity=8)
+    pages = [full_page(frame) for frame in range(6)]
+    for number, page in enumerate(pages):
+        queue.push(Pid(number), page)
+    queue.push(Pid(9), pages[4])  # once more: it is taken once
+    pages[1].loading = Ticket(2)
+    pages[2].pfn = None
+    pages[3].mapped = 0
+    assert queue.take(2) == [(Pid(0), pages[0]), (Pid(4), pages[4])]
+    assert queue.take(2) == [(Pid(5), pages[5]), (Pid(9), pages[4])], "nothing copies it so far"
+
+
+def test_the_dirty_queue_is_bounded_by_the_pages_that_can_be_cleaned() -> None:
+    queue = DirtyQueue(capacity=4)
+    page, gone = full_page(0), full_page(1)
+    gone.mapped = 0
+    for _ in range(100):
+        queue.push(Pid(1), page)
+        queue.push(Pid(2), gone)
+        assert len(queue) <= 2 * 4 + 1
+    assert queue.take(10) == [(Pid(1), page)] and queue.take(10) == []
