@@ -19,10 +19,23 @@ def run_decodes(draft: Draft) -> None:
     growing = list((draft.resting if again else runlist.growing).values())
     for task in growing:
         draft.resting[task.entity.pid] = task
+    if not again and _all_fit(draft, growing):
+        return
     growing.sort(key=lambda task: draft.policy.decode_key(task, draft.world))
     for task in growing:
         if task.entity.pid not in draft.pause:
             _grow(draft, task)
+
+
+def _all_fit(draft: Draft, growing: list[Task]) -> bool:
+    """Whether there is a page for everybody, so that no order matters; they get it then."""
+    frames = [draft.world.growth(task) for task in growing]
+    if sum(frames) > draft.ledger.available:
+        return False
+    for task, count in zip(growing, frames, strict=True):
+        draft.do_grow(task, count)
+        del draft.resting[task.entity.pid]
+    return True
 
 
 def _grow(draft: Draft, task: Task) -> None:

@@ -149,8 +149,7 @@ class Queues:
             if pid in self._touched:
                 continue
             if self.runlist.look_again(task, self.forwards):
-                self.tally.drop(pid)
-                self.tally.insert(task, world)
+                self.tally.resize(task, world)
             else:
                 self._touched[pid] = task
 

@@ -27,9 +27,9 @@ def kind_of(entity: SchedEntity) -> ReaderKind:
 
 def tier_of(entity: SchedEntity) -> int:
     """0: someone reads it; 1: batch; 2: idle. Higher tiers are paused first."""
-    if entity.qos is Qos.IDLE:
-        return 2
-    return 1 if kind_of(entity) is ReaderKind.BATCH else 0
+    if entity.qos >= Qos.BATCH:
+        return 2 if entity.qos is Qos.IDLE else 1
+    return 1 if entity.reader.kind is ReaderKind.BATCH else 0
 
 
 def rank_of(entity: SchedEntity) -> tuple[int, int]:
@@ -115,10 +115,14 @@ def weight_of(entity: SchedEntity) -> float:
 
 def note_delivered(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables) -> None:
     """`tokens` reached the pipe: move the deadline, count a stall, end a spell without progress."""
-    kind = kind_of(entity)
+    kind = ReaderKind.BATCH if entity.qos >= Qos.BATCH else entity.reader.kind
     entity.delivered_tokens += tokens
-    entity.pauses_without_progress = 0
-    entity.leader = False
+    if entity.pauses_without_progress:
+        entity.pauses_without_progress = 0
+        entity.leader = False
+    if kind is ReaderKind.PACED and now_s <= entity.due_s < math.inf:  # as nearly always
+        entity.due_s += tokens / max(entity.reader.tokens_per_s, 1e-6)
+        return
     if kind is ReaderKind.HIDDEN:
         return
     first = entity.first_token_s is None

@@ -40,6 +40,15 @@ class Tally:
         self.unread += share.tier > 0
         self.paces[share.pace] = self.paces.get(share.pace, 0) + share.pages
 
+    def resize(self, task: Task, world: "World") -> None:
+        """It has more pages, or fewer."""
+        old = self.shares[task.entity.pid]
+        pages = world.footprint(task)
+        if pages != old.pages:
+            self.shares[task.entity.pid] = Share(pages, old.pace, old.tier)
+            self.alive_pages += pages - old.pages
+            self.paces[old.pace] += pages - old.pages
+
     def drop(self, pid: Pid) -> None:
         share = self.shares.pop(pid)
         self.alive_pages -= share.pages

@@ -29,7 +29,13 @@ class Bench:
     """Runs plans over tasks whose pages are counted, not mapped."""
 
     def __init__(self, running: int, waiting: int, sleeping: int, policy: str = "progress") -> None:
-        tunables = Tunables(max_running=2048, queue_limit=100_000, target_stream_s=30.0)
+        tunables = Tunables(
+            max_running=running,
+            step_tokens=max(2048, running),
+            queue_limit=100_000,
+            target_interactive_s=30.0,
+            target_stream_s=30.0,
+        )
         self.sched = Scheduler(POLICIES[policy], tunables, Rates(STEP_S, 40_000.0))
         self.now_s = 1000.0
         self.pids = 0
