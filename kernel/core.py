@@ -81,6 +81,7 @@ class Kernel(Lifecycle):
         if self.in_flight is None:
             self._act()
         self._write_behind()
+        self.memory.balance()
         commands = self.commands[:]
         self.commands.clear()
         return commands

@@ -67,7 +67,7 @@ class Lifecycle:
         """A heap; entries of the dead and of changed deadlines stay until they come up."""
         self._tickets = 0
         self._pids = 0
-        self.memory = Memory(info, self.commands.append, self.new_ticket, self.params.prefix_cache)
+        self.memory = Memory(info, self.commands.append, self.new_ticket, self.params)
 
     # ---- look-up ----
 

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.ops import Command, CopyDone, CopyFailed, TableDelta
 from tokenix.kernel.copies import Copies
+from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import State
 from tokenix.mm.frames import FrameState, FrameTable
 from tokenix.mm.ids import Pfn, Pid, Ticket
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import PrefixIndex, root_key
-from tokenix.mm.reclaim import count_available, reclaim
+from tokenix.mm.reclaim import Watermarks, count_available, reclaim
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.view import MemoryView
 from tokenix.swap.restore import Restore, choose_restore
@@ -60,11 +61,15 @@ class Memory:
         info: DeviceInfo,
         send: Callable[[Command], None],
         new_ticket: Callable[[], Ticket],
-        prefix_cache: bool,
+        params: Params,
     ) -> None:
         self.info = info
+        total = info.frames
+        self.watermarks = Watermarks(
+            int(total * params.reclaim_low_share), int(total * params.reclaim_high_share)
+        )
         self.frames = FrameTable(info.frames)
-        self.index = PrefixIndex(self.frames, prefix_cache)
+        self.index = PrefixIndex(self.frames, params.prefix_cache)
         self.slots = SlotTable(info.host_slots)
         self.copies = Copies(info, self.frames, self.slots, send, new_ticket)
         self.dirty = DirtyQueue(info.frames)
@@ -281,6 +286,12 @@ class Memory:
             if process is not None and page.leaving is not None:
                 process.usage.swapped_out_bytes += self.info.frame_bytes
         return len(pages)
+
+    def balance(self) -> None:
+        """The reclaim daemon: keep some frames free, ahead of need."""
+        want = self.watermarks.want(self.frames)
+        if want:
+            reclaim(self.frames, self.index, want, self.latest_first())
 
     def drop_stranded(self) -> bool:
         """The host tier is full: pages that block a frame for a paused process are given up.

@@ -29,6 +29,10 @@ class Params:
     """So long after its deadline, a copy that is still not done has lost its frames for good."""
     max_faults: int = 2
     """Device faults in a row after which rows run one by one, to find the one that causes them."""
+    reclaim_low_share: float = 0.01
+    """Below this share of free frames, cached ones are reclaimed ahead of need ..."""
+    reclaim_high_share: float = 0.02
+    """... until this share is free."""
     prefix_cache: bool = True
     poison: bool = False
     """Fill freed frames with junk (tests)."""
@@ -37,4 +41,5 @@ class Params:
         assert 0 < self.max_zombies <= self.max_processes, "zombies are processes"
         assert self.default_max_tokens >= 1 and self.pipe_tokens >= 1
         assert 0 <= self.max_shm_share < 1, "segments leave frames for processes"
+        assert 0 <= self.reclaim_low_share <= self.reclaim_high_share <= 0.5, "watermarks"
         assert self.max_faults >= 1 and self.max_forks >= 1

@@ -3,15 +3,34 @@
     1. pages that nobody maps, by last use (kept only because their content might be asked again)
     2. clean pages of paused processes, of the one that is needed again latest, from its tail
 
-Nothing is ever lost here: the first kind can be computed again by whoever asks, the second has a
-valid copy in the host tier.
+It runs when a process needs frames, and ahead of need between two watermarks, so that a page of
+growth seldom has to look for one. Nothing is ever lost: the first kind can be computed again by
+whoever asks, the second has a valid copy in the host tier.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tokenix.mm.frames import FrameState, FrameTable
 from tokenix.mm.prefix import PrefixIndex
 from tokenix.mm.space import AddressSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """Free frames: below `low` the reclaim daemon starts, and frees until there are `high`."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.low <= self.high, "low is below high"
+
+    def want(self, frames: FrameTable) -> int:
+        """Frames that should be free now; 0 while there are enough, or none to be had."""
+        if frames.count(FrameState.FREE) >= self.low or not frames.count(FrameState.CACHED):
+            return 0
+        return self.high
 
 
 def count_available(frames: FrameTable) -> int:

@@ -8,7 +8,7 @@ from tokenix.mm.frames import FrameState, FrameTable
 from tokenix.mm.ids import Pfn, Slot, Ticket
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import chain_key, root_key
-from tokenix.mm.reclaim import count_available, reclaim
+from tokenix.mm.reclaim import Watermarks, count_available, reclaim
 from tokenix.tests.mm.machinery import Pool
 
 TEN = tuple(range(10))
@@ -185,6 +185,24 @@ def test_reclaim_takes_idle_pages_by_last_use_then_clean_ones_from_the_tail() ->
         pool.check()
     assert gone == [1, 2, 3, 4]
     assert pages[0].pfn is None and pages[0].slot == 0, "its copy is kept"
+
+
+def test_watermarks_have_hysteresis() -> None:
+    """Below the low mark the daemon fills up to the high one, and then leaves the cache alone."""
+    pool = Pool(16)
+    space = pool.space(tuple(range(16 * 4)))
+    marks = Watermarks(low=2, high=5)
+    assert marks.want(pool.frames) == 0, "nothing is cached"
+    space.truncate(4)  # twelve pages that nobody maps now, findable by their content
+    assert pool.frames.count(FrameState.CACHED) == 12
+    assert marks.want(pool.frames) == 5
+    assert reclaim(pool.frames, pool.index, marks.want(pool.frames), [])
+    assert pool.frames.count(FrameState.FREE) == 5 and marks.want(pool.frames) == 0
+    space.grow(3)
+    assert marks.want(pool.frames) == 0, "between the marks nothing happens"
+    space.grow(1)
+    assert marks.want(pool.frames) == 5
+    pool.check()
 
 
 def test_reclaim_leaves_what_is_needed_or_dirty() -> None:
