@@ -16,7 +16,8 @@ def run_decodes(draft: Draft) -> None:
     for task in (*draft.loaded.values(), *draft.admit.values()):
         if task.todo_tokens == 1:
             draft.run.setdefault(task.entity.pid, 1)
-    growing = list((draft.resting if again else runlist.growing).values())
+    wanting = draft.resting if again else runlist.growing
+    growing = [task for pid, task in wanting.items() if pid not in draft.pause]
     for task in growing:
         draft.resting[task.entity.pid] = task
     if not again and _all_fit(draft, growing):
