@@ -85,7 +85,7 @@ QUICK = Shape(long_streams=4, long_tokens=160, shorts=8)
 FULL_SPEED_STEPS_PER_S = 28.0
 """A device that decodes the long streams that fast gets the shape as it is."""
 
-LEAST_LONG_TOKENS = 128
+LEAST_LONG_TOKENS = 400
 LEAST_SHORTS = 24
 LEAST_TOKENS_PER_S = 2.0
 
