@@ -106,7 +106,7 @@ GPUS: dict[str, Gpu] = {
             "rtx4090", 24, 1.008, 165.2,
             "NVIDIA Ada whitepaper: 1008 GB/s, 165.2 TFLOP/s bf16 with f32 accumulation; "
             "efficiencies fitted to vLLM 0.19 measured by casys-kaist/LLMServingSim",
-            bandwidth_efficiency=0.85, compute_efficiency=1.0, nvme_read_gb_per_s=5.0,
+            bandwidth_efficiency=0.85, compute_efficiency=0.96, nvme_read_gb_per_s=5.0,
         ),
         Gpu(
             "rtxpro6000", 96, 1.792, 503.8,

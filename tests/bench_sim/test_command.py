@@ -1,0 +1,101 @@
+"""`tokenix sim` as people call it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenix.cli.main import main
+
+KEYS = [
+    "policy", "rate_scale", "kv_gb", "reader", "ttft_p50_s", "ttft_p95_s", "ttft_p99_s",
+    "visible_stall_rate", "goodput", "output_tokens_per_s", "rejected", "wasted_tokens", "swap_gb",
+    "digest",
+]  # fmt: skip
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    lines = [f"{i * 0.3},{200 + 31 * (i % 6)},{30 + 7 * (i % 4)}\n" for i in range(20)]
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(lines))
+    return path
+
+
+def test_json_has_a_run_for_each_load_and_policy(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sim", "--trace", str(trace), "--device", "H100", "--model", "Llama-3.1-8B"]
+    words += ["--policy", "fcfs,progress", "--rate-scale", "1,2", "--kv-gb", "0.5", "--reader"]
+    words += ["10", "--link-gbps", "25", "--host-pools", "4", "--seed", "1", "--json"]
+    assert main(words) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [(r["policy"], r["rate_scale"]) for r in runs] == [
+        ("fcfs", 1.0), ("progress", 1.0), ("fcfs", 2.0), ("progress", 2.0)
+    ]  # fmt: skip
+    assert all(list(run) == KEYS for run in runs)
+    assert runs[0]["kv_gb"] == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_table_for_people_and_what_was_left_out(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sim", "--trace", str(trace), "--kv-pages", "20", "--duration", "3"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[1].startswith("progress")
+    assert "were left out" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--policy", "magic"], "no policy 'magic'"),
+        (["--device", "a100"], "a100-40 or a100-80"),
+        (["--rate-scale", "fast"], "takes numbers"),
+        (["--rate-scale", "0"], "positive"),
+        (["--kv-gb", "1", "--kv-pages", "3"], "either"),
+        (["--set", "margin_s"], "NAME=NUMBER"),
+        (["--set", "nonsense=1"], "nonsense"),
+        (["--duration", "0"], "duration must be positive"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    trace: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sim", "--trace", str(trace), *words]) == 2
+    err = capsys.readouterr().err
+    assert why in err and err.count("\n") == 1
+
+
+def test_a_missing_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--trace", "nowhere.csv"]) == 1
+    assert "nowhere.csv: No such file" in capsys.readouterr().err
+
+
+def test_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "presets", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {"rtx4090", "h100", "b200"} <= {gpu["name"] for gpu in listed["devices"]}
+    assert all(entry["source"] for entry in [*listed["devices"], *listed["models"]])
+    assert main(["sim", "presets"]) == 0
+    assert "llama-3.1-8b" in capsys.readouterr().out
+
+
+def test_check_prints_errors_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rtx4090_small.csv"
+    lines = [f"{i},200,20,0.05,0.4\n" for i in range(5)]
+    path.write_text("arrival_s,prompt_tokens,output_tokens,ttft_s,decode_s\n" + "".join(lines))
+    assert main(["sim", "check", "--measured", str(path), "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert file["file"] == str(path)
+    assert set(file["errors"]) == {f"{n}_p{p}" for n in ("ttft", "tpot") for p in (50, 90, 95, 99)}
+    assert main(["sim", "check", "--measured", str(path)]) == 0
+    assert "mean of the absolute errors" in capsys.readouterr().out
+
+
+def test_plot(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    image = tmp_path / "out.png"
+    words = ["sim", "--trace", str(trace), "--rate-scale", "1,2", "--plot", str(image)]
+    assert main([*words, "--policy", "fcfs,progress"]) == 0
+    assert image.read_bytes().startswith(b"\x89PNG")
