@@ -11,6 +11,7 @@ from tokenix.sched.plan import PauseMode
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.requests import SpawnOptions
 from tokenix.tests.rude import RudeScheduler
+from tokenix.tests.syscalls.conftest import PATIENT
 
 SYSTEM = "You are a careful clerk who answers every question in one plain sentence. "
 PROMPTS = (
@@ -25,8 +26,6 @@ SEEDED: SpawnOptions = {
     "repetition_penalty": 1.1, "frequency_penalty": 0.2, "logprobs": 2,
 }  # fmt: skip
 PAGES = 96
-PATIENT = {f"target_{qos}_s": 600.0 for qos in ("interactive", "stream", "batch", "idle")}
-"""Nobody is refused, however slow the machine of the test is."""
 CASES = [(SYSTEM + prompt, options) for prompt in PROMPTS for options in (GREEDY, SEEDED)]
 Drawn = list[tuple[int, float, tuple[tuple[int, float], ...]]]
 
