@@ -103,6 +103,8 @@ class SimMachine:
             name=f"{options.tp} x {self.roofline.gpu.name}",
         )
         params = Params(pipe_tokens=UNBOUNDED, prefix_cache=options.prefix_cache)
+        if not swaps:  # as the engines that these policies model: cached until it is overwritten
+            params = replace(params, reclaim_low_share=0.0, reclaim_high_share=0.0)
         self._kernel = make_kernel(
             self._device, options.policy, params, _tunables(options.tunables)
         )

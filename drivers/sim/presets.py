@@ -112,7 +112,7 @@ GPUS: dict[str, Gpu] = {
             "rtxpro6000", 96, 1.792, 503.8,
             "NVIDIA RTX PRO 6000 Blackwell datasheet: 1792 GB/s, 503.8 TFLOP/s bf16 dense; "
             "efficiencies fitted to vLLM 0.19 measured by casys-kaist/LLMServingSim",
-            bandwidth_efficiency=0.736, compute_efficiency=0.598, link_gb_per_s=50.0,
+            bandwidth_efficiency=0.71, compute_efficiency=0.62, link_gb_per_s=50.0,
         ),
         Gpu("a100-40", 40, 1.555, 312, _AMPERE, allreduce_gb_per_s=230, allreduce_latency_s=12e-6),
         Gpu("a100-80", 80, 2.039, 312, _AMPERE, allreduce_gb_per_s=230, allreduce_latency_s=12e-6),
