@@ -7,15 +7,14 @@ trio (anyio).
             print(text, end="")
 """
 
-from collections import deque
+import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 import anyio
-import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
@@ -28,6 +27,7 @@ from tokenix.mm.ids import Pid
 from tokenix.syscalls import inproc, requests
 from tokenix.syscalls.inproc import Answer
 from tokenix.syscalls.requests import Prompt, SpawnOptions
+from tokenix.syscalls.unclaimed import Unclaimed
 
 
 async def boot(
@@ -61,8 +61,7 @@ class Syscalls:
     def __init__(self, machine: Machine, principal: Principal = inproc.ROOT) -> None:
         self._machine = machine
         self._principal = principal
-        self._unclaimed: dict[Pid, deque[ReadResult]] = {}
-        """Output whose read was cancelled while its answer was on the way; the next read's."""
+        self._unclaimed = Unclaimed(machine.pump, principal)
 
     @property
     def machine(self) -> Machine:
@@ -76,12 +75,6 @@ class Syscalls:
 
     async def read(self, pid: Pid, max_tokens: int = 1 << 30, block: bool = True) -> ReadResult:
         """A read that is cancelled takes nothing: what it would have got, the next one gets."""
-        unclaimed = self._unclaimed.get(pid)
-        if unclaimed:
-            result = unclaimed.popleft()
-            if not unclaimed:
-                del self._unclaimed[pid]
-            return result
         return await self._call(calls.Read(pid, max_tokens, block))
 
     async def stream(self, pid: Pid) -> AsyncIterator[str]:
@@ -100,10 +93,12 @@ class Syscalls:
         return await self._call(requests.make_write(self._machine.image, pid, data, eof, raw))
 
     async def fork(self, pid: Pid, n: int = 1, seeds: Sequence[int] = ()) -> tuple[Pid, ...]:
-        return await self._call(calls.Fork(pid, n, tuple(seeds)))
+        return await self._call(calls.Fork(pid, n, requests.check_seeds(seeds)))
 
     async def wait(self, pid: Pid | None = None) -> WaitResult:
-        return await self._call(calls.Wait(pid))
+        result = await self._call(calls.Wait(pid))
+        self._unclaimed.forget(result.pid)
+        return result
 
     async def kill(self, pid: Pid, signal: calls.Signal = calls.Signal.TERM) -> None:
         await self._call(calls.Kill(pid, requests.check_signal(signal)))
@@ -161,35 +156,38 @@ class Syscalls:
         await self.close()
 
     async def _call(self, request: Asks[Answer]) -> Answer:
+        """Ask the kernel. What a cancelled call would have brought is dealt with: see
+        `unclaimed.py`."""
+        request = requests.check(request)
+        kept = self._unclaimed.take(request)
+        if kept is not None:
+            await anyio.lowlevel.checkpoint()
+            return cast("Answer", kept)
         call_id, future = self._machine.pump.submit(request, self._principal)
-        done = anyio.Event()
-        token = anyio.lowlevel.current_token()
-
-        def wake(_: "Future[Answer]") -> None:
-            try:
-                anyio.from_thread.run_sync(done.set, token=token)
-            except RuntimeError:
-                return  # The event loop is gone, and with it whoever waited.
-
-        future.add_done_callback(wake)
         try:
-            await done.wait()
-        except anyio.get_cancelled_exc_class():
+            await _wait_for(future)
+        except BaseException:
             with anyio.CancelScope(shield=True):
-                await self._take_back(request, call_id, future)
+                await _wait_for(self._unclaimed.take_back(request, call_id, future))
             raise
         try:
             return future.result()
         except KernelError as problem:
             raise problem.as_os_error() from None
 
-    async def _take_back(
-        self, request: Asks[Answer], call_id: int, future: "Future[Answer]"
-    ) -> None:
-        """Cancel a blocked call. Output that was answered meanwhile is kept for the next read."""
-        _, cancelled = self._machine.pump.submit(calls.CancelCall(call_id), self._principal)
-        answered = await anyio.to_thread.run_sync(lambda: not cancelled.result())
-        if answered and isinstance(request, calls.Read) and future.exception() is None:
-            result = future.result()
-            assert isinstance(result, ReadResult)
-            self._unclaimed.setdefault(request.pid, deque()).append(result)
+
+async def _wait_for(future: "Future[Any]") -> None:
+    """Until the future is done. Whoever answers it only leaves a note in the event loop: the
+    kernel's thread never waits for an event loop that is busy."""
+    done = anyio.Event()
+    token: Any = anyio.lowlevel.current_token()
+    loop = getattr(token, "native_token", token)  # anyio below 4.11 gives the loop itself
+    trio_soon = getattr(loop, "run_sync_soon", None)
+    soon = trio_soon or loop.call_soon_threadsafe
+
+    def wake(_: "Future[Any]") -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+            soon(done.set)
+
+    future.add_done_callback(wake)
+    await done.wait()

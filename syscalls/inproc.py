@@ -5,10 +5,10 @@ Errors are OSErrors of the class Python uses for their errno: ProcessLookupError
 BlockingIOError (with `retry_after_s`) for EAGAIN, ChildProcessError for ECHILD, and so on.
 """
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, TimeoutError
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from tokenix.kernel import calls
 from tokenix.kernel.boot import BootOptions, Machine, Progress
@@ -19,6 +19,7 @@ from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import requests
 from tokenix.syscalls.requests import Prompt, SpawnOptions
+from tokenix.syscalls.unclaimed import Unclaimed
 
 Answer = TypeVar("Answer")
 
@@ -59,6 +60,7 @@ class Syscalls:
     def __init__(self, machine: Machine, principal: Principal = ROOT) -> None:
         self._machine = machine
         self._principal = principal
+        self._unclaimed = Unclaimed(machine.pump, principal)
 
     @property
     def machine(self) -> Machine:
@@ -105,14 +107,16 @@ class Syscalls:
 
     def fork(self, pid: Pid, n: int = 1, seeds: Sequence[int] = ()) -> tuple[Pid, ...]:
         """Branch a generation into `n` children which share its KV. ESRCH, EAGAIN."""
-        return self._call(calls.Fork(pid, n, tuple(seeds)))
+        return self._call(calls.Fork(pid, n, requests.check_seeds(seeds)))
 
     def wait(self, pid: Pid | None = None, timeout_s: float | None = None) -> WaitResult:
         """Wait for a process to end (None: for any) and forget it. ECHILD, TimeoutError.
 
         Its unread output is gone then: read first.
         """
-        return self._call(calls.Wait(pid), timeout_s)
+        result = self._call(calls.Wait(pid), timeout_s)
+        self._unclaimed.forget(result.pid)
+        return result
 
     def kill(self, pid: Pid, signal: calls.Signal = calls.Signal.TERM) -> None:
         """Send SIGSTOP, SIGCONT, SIGTERM or SIGKILL. ESRCH, EINVAL."""
@@ -179,18 +183,22 @@ class Syscalls:
         self.close()
 
     def _call(self, request: Asks[Answer], timeout_s: float | None = None) -> Answer:
+        """Ask the kernel. An interruption (Ctrl-C, a signal's handler) is raised at once, and what
+        the call would have brought is dealt with: see `unclaimed.py`."""
+        request = requests.check(request)
+        limit_s = requests.check_timeout(timeout_s)
+        kept = self._unclaimed.take(request)
+        if kept is not None:
+            return cast("Answer", kept)
         call_id, future = self._machine.pump.submit(request, self._principal)
         try:
-            return future.result(timeout_s)
+            return future.result(limit_s)
         except KernelError as problem:
             raise problem.as_os_error() from None
-        except (TimeoutError, KeyboardInterrupt):
-            done = self._take_back(call_id, future)
-            if done is not None:
-                return done.result()
-            raise
-
-    def _take_back(self, call_id: int, future: "Future[Answer]") -> "Future[Answer] | None":
-        """Cancel a blocked call. If it was answered meanwhile, nothing may be lost: its future."""
-        _, cancelled = self._machine.pump.submit(calls.CancelCall(call_id), self._principal)
-        return None if cancelled.result() else future
+        except BaseException as interruption:
+            answered = self._unclaimed.take_back(request, call_id, future).result()
+            if limit_s is None or not isinstance(interruption, TimeoutError):
+                raise
+            if not answered:
+                raise TimeoutError(errno.ETIMEDOUT, f"no answer in {timeout_s:g} s") from None
+        return self._call(request)  # answered at the last moment: takes what was kept

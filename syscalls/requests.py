@@ -7,17 +7,31 @@ import errno
 import math
 import operator
 import random
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    TypedDict,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tokenix.drivers.ops import SamplingParams
-from tokenix.kernel.calls import ExitReason, ReadResult, Signal, Spawn, Write, error
+from tokenix.kernel.calls import Asks, ExitReason, ReadResult, Signal, Spawn, Write, error
 from tokenix.mm.ids import Pid
 from tokenix.models.text import TextStream
 from tokenix.sched.entity import Qos, Reader, ReaderKind
 
 if TYPE_CHECKING:
     from tokenix.models.image import ProgramImage
+
+Answer = TypeVar("Answer")
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 """Text, tokens, or chat messages ({"role": ..., "content": ...})."""
@@ -64,6 +78,7 @@ class SpawnOptions(TypedDict, total=False):
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
+NO_PROMPT = "a prompt is text, a list of token ids, or a list of messages"
 
 _SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
@@ -80,19 +95,17 @@ def make_spawn(image: "ProgramImage", prompt: Prompt, options: SpawnOptions) -> 
         if name not in SpawnOptions.__annotations__:
             raise invalid(f"spawn has no option {name!r}")
     sampling, limits = _numbers(given, _SAMPLING), _numbers(given, _LIMITS)
-    bias = given.get("logit_bias") or {}
     seed = _numbers(given, ("seed",)).get("seed", _any_seed(sampling.get("temperature", 0.0)))
-    stops = given.get("stop", ())
-    stops = check_stops((stops,) if isinstance(stops, str) else stops)
+    stops = check_stops(given.get("stop", ()))
     raw = bool(given.get("raw", False))
     return Spawn(
         tokens=encode(image, prompt, raw),
         sampling=SamplingParams(
             **sampling,
             seed=int(seed),
-            logit_bias=tuple((int(token), float(value)) for token, value in bias.items()),
+            logit_bias=_logit_bias(given.get("logit_bias", {})),
         ),
-        stop_tokens=tuple(given.get("stop_tokens", ())),
+        stop_tokens=_whole_numbers("stop_tokens", given.get("stop_tokens", ())),
         ignore_eos=bool(given.get("ignore_eos", False)),
         qos=_qos(given.get("qos", "stream")),
         reader=_reader(given.get("reader"), given.get("tokens_per_s", 10.0), given.get("qos")),
@@ -106,6 +119,7 @@ def make_spawn(image: "ProgramImage", prompt: Prompt, options: SpawnOptions) -> 
 def encode(image: "ProgramImage", prompt: Prompt, raw: bool = False) -> tuple[int, ...]:
     """The tokens of a prompt: text (as a chat message unless `raw`), messages, or tokens."""
     if not isinstance(prompt, str):
+        prompt = _items(prompt)
         if not all(isinstance(item, Mapping) for item in prompt):
             return _token_ids(prompt)
         items = cast("Sequence[Mapping[str, str]]", prompt)
@@ -129,7 +143,7 @@ def make_write(
     Text becomes a user's chat message, unless `raw` or the model has no chat template.
     """
     if not isinstance(data, str):
-        return Write(pid, _token_ids(list(data)), eof=eof)
+        return Write(pid, _token_ids(_items(data)), eof=eof)
     if raw or image.chat is None or not data:
         return Write(pid, tuple(image.tokenizer.encode(data, parse_special=False)), eof=eof)
     # What the template writes behind an answer: end of turn, the new message, the next answer's
@@ -160,14 +174,59 @@ def _stop_texts(image: "ProgramImage") -> list[str]:
     return [image.tokenizer.token_name(token) for token in image.config.eos_tokens]
 
 
-def check_stops(stops: Sequence[str]) -> tuple[str, ...]:
+def check_stops(stops: str | Sequence[str]) -> tuple[str, ...]:
     """EINVAL for too many, too long or empty stop strings."""
+    stops = (stops,) if isinstance(stops, str) else stops
+    if not isinstance(stops, Sequence) or not all(isinstance(stop, str) for stop in stops):
+        raise invalid(f"stop must be a string or a list of strings, not {stops!r}")
     if len(stops) > MAX_STOP_STRINGS:
         raise invalid(f"at most {MAX_STOP_STRINGS} stop strings, not {len(stops)}")
-    for stop in stops:
-        if not isinstance(stop, str) or not 0 < len(stop) <= MAX_STOP_CHARACTERS:
-            raise invalid(f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters")
+    if not all(0 < len(stop) <= MAX_STOP_CHARACTERS for stop in stops):
+        raise invalid(f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters")
     return tuple(stops)
+
+
+def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """EINVAL for what is no list of seeds."""
+    return _whole_numbers("seeds", seeds)
+
+
+def check_timeout(timeout_s: float | None) -> float | None:
+    """A limit in seconds that a wait can have; None for no limit. EINVAL."""
+    if timeout_s is None:
+        return None
+    limit_s = _number("timeout_s", timeout_s)
+    return None if limit_s > threading.TIMEOUT_MAX else limit_s
+
+
+def check(request: Asks[Answer]) -> Asks[Answer]:
+    """The request, with a plain value in each field that wants a number or a name. EINVAL.
+
+    Callers of a Python API may pass anything; the kernel computes with what it is given.
+    """
+    changed: dict[str, object] = {}
+    for name, kinds in _plain_fields(cast("Any", type(request))).items():
+        value = getattr(request, name)
+        if type(value) in kinds:
+            continue
+        if int in kinds:
+            changed[name] = _whole(name, value)
+        elif float in kinds:
+            changed[name] = _number(name, value)
+        else:
+            raise invalid(f"{name} must be a string, not {value!r}")
+    return replace(request, **changed) if changed else request  # type: ignore[type-var]
+
+
+@cache
+def _plain_fields(request: type) -> dict[str, tuple[object, ...]]:
+    """The fields of a class of requests that hold numbers and strings, and what they may be."""
+    found: dict[str, tuple[object, ...]] = {}
+    for name, hint in get_type_hints(request).items():
+        kinds = tuple(int if kind is Pid else kind for kind in get_args(hint) or (hint,))
+        if {int, float, str}.intersection(kinds) and get_origin(hint) is not tuple:
+            found[name] = kinds
+    return found
 
 
 def text_of(result: ReadResult) -> str:
@@ -205,20 +264,52 @@ def _numbers(given: Mapping[str, object], names: Sequence[str]) -> dict[str, Any
 
 def _number(name: str, value: object) -> float | int:
     if name in _INTEGERS:
-        try:
-            return operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            raise invalid(f"{name} must be a whole number, not {value!r}") from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        raise invalid(f"{name} must be a number, not {value!r}")
-    return float(value)
+        return _whole(name, value)
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            number = float(value)
+            if not math.isnan(number):
+                return number
+    except OverflowError:
+        raise invalid(f"{name} is too large") from None
+    raise invalid(f"{name} must be a number, not {value!r}")
+
+
+def _whole(name: str, value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise invalid(f"{name} must be a whole number, not {value!r}") from None
+
+
+def _whole_numbers(name: str, values: object) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(value) for value in values)  # type: ignore[attr-defined]
+    except TypeError:
+        raise invalid(f"{name} must be a list of whole numbers, not {values!r}") from None
+
+
+def _logit_bias(bias: object) -> tuple[tuple[int, float], ...]:
+    if not isinstance(bias, Mapping):
+        raise invalid(f"logit_bias must map token ids to numbers, not {bias!r}")
+    return tuple(
+        (_whole("a token of logit_bias", token), float(_number("a value of logit_bias", value)))
+        for token, value in bias.items()
+    )
+
+
+def _items(prompt: object) -> list[Any]:
+    """What a prompt that is not text consists of."""
+    if isinstance(prompt, (bytes, bytearray, Mapping)) or not isinstance(prompt, Iterable):
+        raise invalid(NO_PROMPT)
+    return list(prompt)
 
 
 def _token_ids(items: Sequence[object]) -> tuple[int, ...]:
     try:
         return tuple(operator.index(item) for item in items)  # type: ignore[arg-type]
     except TypeError:
-        raise invalid("a prompt is text, a list of token ids, or a list of messages") from None
+        raise invalid(NO_PROMPT) from None
 
 
 def _any_seed(temperature: float) -> int:
@@ -227,7 +318,7 @@ def _any_seed(temperature: float) -> int:
 
 def _qos(name: str) -> Qos:
     try:
-        return Qos[name.upper()]
+        return Qos[str(name).upper()]
     except KeyError:
         names = ", ".join(qos.name.lower() for qos in Qos)
         raise invalid(f"no qos {name!r}; there are {names}") from None

@@ -1,0 +1,93 @@
+"""What becomes of an answer that nobody took, because its call was interrupted or cancelled while
+the answer was on the way: nothing is lost, and nothing runs on unknown to everybody.
+
+What was read is kept for the next read, what was reaped for the next wait. What was spawned is
+ended: nobody has learned its pid.
+"""
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from tokenix.kernel import calls
+from tokenix.kernel.calls import Asks, Principal, ReadResult, WaitResult
+from tokenix.kernel.loop import Pump
+from tokenix.mm.ids import Pid
+
+
+class Unclaimed:
+    """The answers of one caller that were not taken. Thread-safe."""
+
+    def __init__(self, pump: Pump, principal: Principal) -> None:
+        self._pump = pump
+        self._principal = principal
+        self._lock = threading.Lock()
+        self._reads: dict[Pid, deque[ReadResult]] = {}
+        self._waits: dict[Pid, WaitResult] = {}
+
+    def take(self, request: Asks[Any]) -> ReadResult | WaitResult | None:
+        """A kept answer to this request; None if the kernel must be asked."""
+        with self._lock:
+            match request:
+                case calls.Read() if request.pid in self._reads and request.max_tokens > 0:
+                    return self._take_read(request.pid, request.max_tokens)
+                case calls.Wait() if self._waits:
+                    pid = next(iter(self._waits)) if request.pid is None else request.pid
+                    return self._waits.pop(pid, None)
+        return None
+
+    def forget(self, pid: Pid) -> None:
+        """The process has been waited for: its unread output is gone."""
+        with self._lock:
+            self._reads.pop(pid, None)
+
+    def take_back(self, request: Asks[Any], call_id: int, future: "Future[Any]") -> "Future[bool]":
+        """Cancel a blocked call. Done when its answer, if there is one, has been put away."""
+        settled: Future[bool] = Future()
+        _, cancelled = self._pump.submit(calls.CancelCall(call_id), self._principal)
+        cancelled.add_done_callback(partial(self._settle, request, future, settled))
+        return settled
+
+    def _settle(
+        self,
+        request: Asks[Any],
+        future: "Future[Any]",
+        settled: "Future[bool]",
+        cancelled: "Future[bool]",
+    ) -> None:
+        answered = cancelled.exception() is None and not cancelled.result() and future.done()
+        if answered and future.exception() is None:
+            self._keep(request, future.result())
+        settled.set_result(answered)
+
+    def _keep(self, request: Asks[Any], answer: object) -> None:
+        match request:
+            case calls.Read(pid):
+                with self._lock:
+                    self._reads.setdefault(pid, deque()).append(cast("ReadResult", answer))
+            case calls.Wait():
+                result = cast("WaitResult", answer)
+                with self._lock:
+                    self._waits[result.pid] = result
+            case calls.Spawn():
+                self._end(cast("Pid", answer))
+            case calls.Fork():
+                for pid in cast("tuple[Pid, ...]", answer):
+                    self._end(pid)
+
+    def _take_read(self, pid: Pid, max_tokens: int) -> ReadResult:
+        kept = self._reads[pid]
+        result = kept.popleft()
+        if len(result.outputs) > max_tokens:
+            kept.appendleft(replace(result, outputs=result.outputs[max_tokens:]))
+            result = ReadResult(result.outputs[:max_tokens])
+        if not kept:
+            del self._reads[pid]
+        return result
+
+    def _end(self, pid: Pid) -> None:
+        self._pump.submit(calls.Kill(pid, calls.Signal.KILL), self._principal)
+        self._pump.submit(calls.Wait(pid), self._principal)
