@@ -181,6 +181,7 @@ def _drain(machine: SimMachine, end_s: float, watch: Watch | None) -> None:
     while machine.now_s < end_s and machine.advance(min(end_s, machine.now_s + 10.0)):
         if watch is not None:
             watch(0.9 + 0.1 * max(0.0, 1 - machine.living / most))
+    machine.terminate()
     if watch is not None:
         watch(1.0)
 

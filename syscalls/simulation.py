@@ -17,7 +17,17 @@ from tokenix.drivers.sim.fast import VOCAB, FastDevice
 from tokenix.drivers.sim.presets import Gpu, Llm
 from tokenix.drivers.sim.roofline import GB, Roofline
 from tokenix.kernel.boot import make_kernel
-from tokenix.kernel.calls import KernelError, Principal, Read, ReadResult, Spawn, Wait, WaitResult
+from tokenix.kernel.calls import (
+    KernelError,
+    Kill,
+    Principal,
+    Read,
+    ReadResult,
+    Signal,
+    Spawn,
+    Wait,
+    WaitResult,
+)
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params
 from tokenix.kernel.snapshot import vmstat
@@ -149,12 +159,23 @@ class SimMachine:
         while True:
             next_s = self._next_s()
             if next_s is None or next_s > until_s:
-                self.now_s = max(self.now_s, until_s) if next_s is not None else self.now_s
+                self.now_s = max(self.now_s, until_s)
+                self._idle_steps = 0
                 return next_s is not None
             if next_s > self.now_s:
                 self.now_s = next_s
                 self._idle_steps = 0
             self._step(list(self._device.poll(self.now_s)))
+
+    def terminate(self) -> None:
+        """End all that live (SIGTERM); what they had delivered counts."""
+        calls: list[Event] = []
+        for pid in sorted(self._kernel.processes):
+            self._call_ids += 1
+            calls.append(Call(self._call_ids, Principal(root=True), Kill(pid, Signal.TERM)))
+        self._step(calls)
+        while self._calls:
+            self._step([])
 
     def take_ended(self) -> list[Ended]:
         """The processes that have ended since it was last asked."""

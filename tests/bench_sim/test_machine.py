@@ -77,6 +77,14 @@ def test_a_lone_request_takes_what_the_roofline_says() -> None:
     assert machine.living == 0 and machine.now_s <= 10.0
 
 
+def test_time_passes_while_nothing_happens() -> None:
+    requests = (Request(0.0, 50, 2), Request(30.0, 50, 2))
+    result = run(Trace("gap", "shared", requests), make_setup("fcfs"))
+    first, second = result.outcomes
+    assert second.ttft_s == pytest.approx(first.ttft_s)
+    assert second.first_s > 7.5  # the window runs the trace at four times its speed
+
+
 @pytest.mark.parametrize("policy", ["fcfs", "retract", "progress"])
 def test_every_request_ends_and_figures_agree(policy: str) -> None:
     result = run(make_trace(), make_setup(policy))
@@ -109,6 +117,14 @@ def test_too_long_requests_are_left_out_for_all() -> None:
     assert (result.requests, result.left_out) == (10, 1)
     with pytest.raises(ValueError, match="no request"):
         run(long, make_setup(kv_pages=5))
+
+
+def test_what_has_not_finished_at_the_end_is_not_good() -> None:
+    trace = Trace("long", "shared", (Request(0.0, 50, 2000),))
+    result = run(trace, replace(make_setup("fcfs"), drain_s=1.0))
+    (outcome,) = result.outcomes
+    assert outcome.attained and not outcome.finished and not outcome.good
+    assert 10 < outcome.tokens < 2000 and result.goodput == 0
 
 
 def test_shared_prefixes_save_prefill() -> None:
