@@ -7,7 +7,7 @@ from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
 from tokenix.sched.plan import Refuse
-from tokenix.sched.room import HELD_ONLY, Bar, Room, make_room
+from tokenix.sched.room import Bar, Room, make_room
 from tokenix.sched.world import World, count_pages
 
 
@@ -72,6 +72,17 @@ def check_queue(world: World, task: Task) -> Refuse | None:
     return Refuse(task.entity.pid, retry_s, f"{queued} processes wait already")
 
 
+def check_backlog(world: World, task: Task) -> Refuse | None:
+    """At arrival: more work is queued than the bound, whoever it is for (`fcfs+reject`)."""
+    tokens = world.queues.waitlist.count_tokens() + world.queues.dueline.todo_tokens
+    backlog_s = world.prefill_s(tokens)
+    bound_s = world.tunables.reject_bound_s
+    if backlog_s <= bound_s:
+        return None
+    reason = f"{backlog_s:.1f} s of prefill are queued, bound {bound_s:.1f} s"
+    return Refuse(task.entity.pid, backlog_s - bound_s, reason)
+
+
 def refuse_late(draft: Draft) -> None:
     """In the queue: it cannot make it any more."""
     world = draft.world
@@ -114,7 +125,7 @@ def admit(draft: Draft) -> None:
             return
         need = world.need(task)
         reason = f"newcomer {task.entity.pid}"
-        if make_room(draft, need, task, newcomer_bar, reason) is not Room.NOW:
+        if make_room(draft, need, task, draft.policy.newcomer_bar, reason) is not Room.NOW:
             draft.blocked = True
             return
         draft.do_admit(task)
@@ -124,8 +135,6 @@ def newcomer_bar(draft: Draft, task: Task) -> Bar:
     """Victims must keep their lead over the newcomer's whole prefill, and the link must be able
     to bring everybody back in twice the time: all their pages, for whoever is paused has lost
     them when a victim is needed. Batch displaces only idle, idle nobody."""
-    if not draft.policy.displace:
-        return HELD_ONLY
     world, tunables = draft.world, draft.world.tunables
     tier = reader.tier_of(task.entity)
     if tier and task.entity.pid != world.trickle:

@@ -3,7 +3,7 @@
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
-from tokenix.sched.room import Room, growth_bar, last_resort, make_room
+from tokenix.sched.room import Room, last_resort, make_room
 
 
 def run_prefills(draft: Draft) -> None:
@@ -46,7 +46,7 @@ def grow_for(draft: Draft, task: Task, tokens: int) -> int:
     world, ledger = draft.world, draft.ledger
     frames = world.growth(task, tokens)
     reason = f"growth of {task.entity.pid}"
-    room = make_room(draft, frames, task, growth_bar, reason)
+    room = make_room(draft, frames, task, draft.policy.growth_bar, reason)
     if room is Room.NO:
         held_tokens = task.space.mapped * world.memory.page_tokens - task.space.computed
         possible = held_tokens + ledger.available * world.memory.page_tokens

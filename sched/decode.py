@@ -2,7 +2,7 @@
 
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
-from tokenix.sched.room import Room, growth_bar, last_resort, make_room
+from tokenix.sched.room import Room, last_resort, make_room
 
 
 def run_decodes(draft: Draft) -> None:
@@ -42,7 +42,7 @@ def _all_fit(draft: Draft, growing: list[Task]) -> bool:
 def _grow(draft: Draft, task: Task) -> None:
     """Run `task` if it gets its page in this step."""
     frames = draft.world.growth(task)
-    room = make_room(draft, frames, task, growth_bar, f"growth of {task.entity.pid}")
+    room = make_room(draft, frames, task, draft.policy.growth_bar, f"growth of {task.entity.pid}")
     if room is Room.NO:
         draft.pressure = True
         room = last_resort(draft, task, frames)

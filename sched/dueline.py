@@ -47,6 +47,8 @@ class DueLine:
         """Those without a key."""
         self.mapped = 0
         """Pages of all that are paused, resident or not."""
+        self.todo_tokens = 0
+        """Tokens that all of them have to compute."""
         self.idle = 0
         """Pages of them that are resident and nobody needs. Others take such pages at any time, so
         that this is a bound until everybody was counted again."""
@@ -151,6 +153,7 @@ class DueLine:
         )
         self.sleepers[pid] = sleeper
         self.mapped += sleeper.mapped
+        self.todo_tokens += sleeper.todo_tokens
         self._idle[pid] = task.space.idle_resident
         self.idle += self._idle[pid]
         longest = (
@@ -169,6 +172,7 @@ class DueLine:
     def drop(self, pid: Pid) -> None:
         sleeper = self.sleepers.pop(pid)
         self.mapped -= sleeper.mapped
+        self.todo_tokens -= sleeper.todo_tokens
         self.idle -= self._idle.pop(pid)
         if sleeper.mapped == self._longest[0] or sleeper.todo_tokens == self._longest[1] > 1:
             self._longest_known = False

@@ -77,7 +77,11 @@ class SchedEntity:
     seat: int = 0
     """Place in the order of admission and resume; larger is later."""
     resident_since_s: float = 0.0
-    """When it was resumed last; 0 if it never was paused."""
+    """When it was admitted or resumed last."""
+    paused_since_s: float = math.inf
+    """Since when it is paused; inf while it is not."""
+    boost_tokens: int = -1
+    """`mlfq`: computed tokens when it was promoted last; -1: never."""
 
 
 class Space(Protocol):

@@ -14,7 +14,7 @@ Pure: reads the world, writes only the draft it returns.
 
 from collections.abc import Callable
 
-from tokenix.sched import admission, batch, decode, reader, resume
+from tokenix.sched import admission, batch, decode, reader, resume, seats
 from tokenix.sched.draft import Draft
 from tokenix.sched.policy import Policy
 from tokenix.sched.world import World
@@ -27,6 +27,7 @@ PHASES: dict[str, Callable[[Draft], None]] = {
     "resume_due": resume.resume_due,
     "resume_queue": resume.resume_queue,
     "admit": admission.admit,
+    "reseat": seats.reseat,
     "resume_early": resume.resume_early,
     "decode": decode.run_decodes,
     "prefill": batch.run_prefills,

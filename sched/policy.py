@@ -13,9 +13,14 @@ from tokenix.sched.plan import PauseMode
 
 if TYPE_CHECKING:
     from tokenix.sched.draft import Draft
+    from tokenix.sched.plan import Refuse
+    from tokenix.sched.room import Bar
     from tokenix.sched.world import World
 
 SortKey = Callable[[Task, "World"], tuple[float, ...]]
+BarFor = Callable[["Draft", Task], "Bar"]
+"""Which running processes may be paused for this one."""
+ArrivalCheck = Callable[["World", Task], "Refuse | None"]
 UntilKey = Callable[[Task, "World"], float]
 Rule = Callable[["Draft", Task], bool]
 """An admission rule: whether this newcomer may come in now. The first that says no ends the
@@ -43,8 +48,20 @@ class Policy:
     """When the newcomer's key changes next if nothing happens to it; absolute time."""
     rules: tuple[Rule, ...] = ()
     pause_mode: PauseMode = PauseMode.SWAP
+    arrival_checks: tuple[ArrivalCheck, ...] = ()
+    """Who is refused before being queued (EAGAIN)."""
+    rank_key: SortKey | None = None
+    """For the phase `reseat`: who should be resident, of all that want to run."""
+    newcomer_bar: BarFor | None = None
+    """None, here and below: only the stopped are paused for them."""
+    resume_bar: BarFor | None = None
+    growth_bar: BarFor | None = None
+    net_leads: bool = True
+    """Leads of victims count net of their way back."""
+    due_lead_s: Callable[["World"], float] | None = None
+    """A paused process is due below this lead; None: when its way back uses up its lead."""
     displace: bool = False
-    """Newcomers, resumes and decodes may pause running processes that have more lead."""
+    """Newcomers are tried even when a resume found no room: they may pause others."""
     patience: bool = False
     """Newcomers that cannot be served in time are refused (EAGAIN)."""
     lead_chunks: bool = False

@@ -172,10 +172,22 @@ def note_read(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables
 
 def note_paused(entity: SchedEntity, now_s: float, tunables: Tunables) -> None:
     """Count a pause without progress; a batch process is owed its next token from now on."""
+    entity.paused_since_s = now_s
     entity.pauses_without_progress += 1
     entity.leader = entity.pauses_without_progress >= tunables.leader_pauses
     if kind_of(entity) is ReaderKind.BATCH:
         entity.due_s = now_s + tunables.target_s(entity.qos)
+
+
+def note_resumed(entity: SchedEntity, computed: int, now_s: float, tunables: Tunables) -> None:
+    """It has frames, `computed` tokens of it exist; who starved for them starts at the top."""
+    since_s = min(entity.paused_since_s, now_s)
+    if entity.paused_since_s == math.inf and not computed:
+        since_s = entity.waiting_since_s
+    if now_s - since_s > tunables.mlfq_starve_s:
+        entity.boost_tokens = computed
+    entity.paused_since_s = math.inf
+    entity.resident_since_s = now_s
 
 
 def restart_turn(entity: SchedEntity, now_s: float) -> None:
@@ -200,3 +212,4 @@ def inherit(parent: SchedEntity, child: SchedEntity) -> None:
     child.pauses_without_progress = 0
     child.leader = False
     child.resident_since_s = 0.0
+    child.paused_since_s = math.inf

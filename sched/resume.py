@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
-from tokenix.sched.room import HELD_ONLY, Bar, Room, held_only, make_room
+from tokenix.sched.room import Bar, Room, make_room
 
 
 def slack_s(draft: Draft, task: Task) -> float:
@@ -26,17 +26,20 @@ def is_due(draft: Draft, task: Task, owed_s: float) -> bool:
 
 def resume_due(draft: Draft) -> None:
     """Those that are due, earliest deadline first, before anyone new. They may displace."""
-    world = draft.world
+    world, policy = draft.world, draft.policy
     longest_s = world.queues.dueline.longest_restore_s(world)
     for owed_s, task in draft.owed():
-        if owed_s > longest_s + reserve_s(draft):
+        if policy.due_lead_s is not None:
+            if owed_s > policy.due_lead_s(world):
+                return
+        elif owed_s > longest_s + reserve_s(draft):
             return  # nor are the later ones due
-        if not is_due(draft, task, owed_s):
+        elif not is_due(draft, task, owed_s):
             continue
         if draft.count_running() >= world.tunables.max_running:
             return
         reason = f"resume of {task.entity.pid}"
-        room = make_room(draft, world.need(task), task, resume_bar, reason)
+        room = make_room(draft, world.need(task), task, policy.resume_bar, reason)
         if room is Room.NOW:
             draft.do_resume(task)
         elif room is Room.NO:
@@ -52,8 +55,6 @@ def reserve_s(draft: Draft) -> float:
 def resume_bar(draft: Draft, task: Task) -> Bar:
     """Victims must have more lead by the hysteresis. Long overdue: more than its own (negative)
     lead is enough, so that nobody waits for ever. Batch takes streams only if no batch runs."""
-    if not draft.policy.displace:
-        return HELD_ONLY
     tunables = draft.world.tunables
     owed = draft.world.owed_s(task)
     patient = owed > -tunables.max_wait_targets * tunables.target_s(task.entity.qos)
@@ -95,7 +96,7 @@ def resume_queue(draft: Draft) -> None:
     world = draft.world
     for task in sorted(draft.paused(), key=lambda t: draft.policy.resume_key(t, world)):
         if not all(rule(draft, task) for rule in draft.policy.rules) or (
-            make_room(draft, world.need(task), task, held_only, f"resume of {task.entity.pid}")
+            make_room(draft, world.need(task), task, None, f"resume of {task.entity.pid}")
             is not Room.NOW
         ):
             draft.blocked = True

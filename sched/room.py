@@ -14,12 +14,12 @@ Held processes go first, then idle, then batch, then whoever has most lead net o
 
 import enum
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 from tokenix.sched import reader
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Task
+from tokenix.sched.policy import BarFor
 from tokenix.sched.world import World
 
 HELD_TIER = 3
@@ -44,22 +44,14 @@ HELD_ONLY = Bar(HELD_TIER, -math.inf)
 """Displaces nobody who runs."""
 
 
-def held_only(draft: Draft, task: Task) -> Bar:
-    """Nobody who runs yields to `task`."""
-    return HELD_ONLY
-
-
 class Victim(NamedTuple):
     bar: Bar
     task: Task
 
 
-BarFor = Callable[[Draft, Task], Bar]
-"""The bar that victims for a task must be above; only asked when there must be victims."""
-
-
-def make_room(draft: Draft, need: int, me: Task, bar: BarFor, reason: str) -> Room:
-    """Room for `need` frames beside the idle pages that `me` has already; pauses for it."""
+def make_room(draft: Draft, need: int, me: Task, bar: BarFor | None, reason: str) -> Room:
+    """Room for `need` frames beside the idle pages that `me` has already; pauses for it whoever
+    is above the bar, which is only asked for when there must be victims. None: HELD_ONLY."""
     ledger = draft.ledger
     mine = me.space.idle_resident if me.entity.pid in draft.world.queues.paused else 0
     short = need + mine - ledger.available
@@ -67,7 +59,8 @@ def make_room(draft: Draft, need: int, me: Task, bar: BarFor, reason: str) -> Ro
         return Room.NOW
     if short <= ledger.outgoing:
         return Room.LATER
-    victims = choose_victims(draft, short - ledger.outgoing, me, bar(draft, me))
+    above = HELD_ONLY if bar is None else bar(draft, me)
+    victims = choose_victims(draft, short - ledger.outgoing, me, above)
     if not victims:
         return Room.NO
     for victim in victims:
@@ -117,7 +110,7 @@ def _candidates(draft: Draft, me: Task, bar: Bar) -> list[Victim]:
         me_tier = reader.tier_of(me.entity)
         for task in draft.ready():
             if task is not me and may_pause(task, me_tier, world):
-                found.append(Victim(victim_bar(task, world), task))
+                found.append(Victim(victim_bar(task, world, draft.policy.net_leads), task))
     return [v for v in found if v.task.space.exclusive > 0 and v.bar > bar]
 
 
@@ -132,9 +125,10 @@ def may_pause(task: Task, me_tier: int, world: World) -> bool:
     return me_tier == 0 or resident_s >= world.tunables.batch_quantum_s
 
 
-def victim_bar(task: Task, world: World) -> Bar:
-    """Tier, and lead net of its way back over the share of the link that pauses may use."""
+def victim_bar(task: Task, world: World, net: bool) -> Bar:
+    """Tier, and lead; `net` of its way back over the share of the link that pauses may use."""
     back_s = task.space.mapped * world.memory.in_s_per_page / world.tunables.victim_link_share
+    back_s = back_s if net else 0.0
     return Bar(reader.tier_of(task.entity), world.lead_s(task) - back_s)
 
 
@@ -146,8 +140,6 @@ def held_lead_s(task: Task, world: World) -> float:
 
 def growth_bar(draft: Draft, task: Task) -> Bar:
     """Whoever has more lead than a process that grows yields to it."""
-    if not draft.policy.displace:
-        return HELD_ONLY
     tier = reader.tier_of(task.entity)
     return Bar(tier, max(0.0, draft.world.lead_s(task)))
 

@@ -8,7 +8,7 @@ again with less memory is therefore free. All other methods only record.
 import dataclasses
 
 from tokenix.mm.ids import Pid
-from tokenix.sched import admission, levels, reader
+from tokenix.sched import levels, reader
 from tokenix.sched.controllers import Controllers
 from tokenix.sched.entity import ReaderKind, SchedEntity, Task
 from tokenix.sched.plan import Plan, Refuse
@@ -54,10 +54,14 @@ class Scheduler:
 
     def check_arrival(self, task: Task, memory: MemoryView, now_s: float) -> Refuse | None:
         """Whether a newcomer is refused at once (EAGAIN). Call it before `enqueue`."""
-        if not self.policy.patience:
+        if not self.policy.arrival_checks:
             return None
         world = self._world(memory, now_s)
-        return admission.check_patience(world, task) or admission.check_queue(world, task)
+        for check in self.policy.arrival_checks:
+            refusal = check(world, task)
+            if refusal is not None:
+                return refusal
+        return None
 
     def plan(self, memory: MemoryView, now_s: float) -> Plan:
         """The next step. Call it only when no forward is in flight."""
@@ -106,7 +110,7 @@ class Scheduler:
 
     def note_resumed(self, task: Task, now_s: float) -> None:
         """It is ready again, with all its pages (or with none, to be recomputed)."""
-        task.entity.resident_since_s = now_s
+        reader.note_resumed(task.entity, task.space.computed, now_s, self.tunables)
 
     def restart_turn(self, task: Task, now_s: float) -> None:
         """New input after a finished turn: it is again before its first token."""

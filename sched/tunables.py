@@ -84,6 +84,23 @@ class Tunables:
     level_band_s: float = 1.0
     """Upper end of the first band; each further one ends at twice the lead."""
 
+    # ---- baselines ----
+    reject_bound_s: float = 1.0
+    """`fcfs+reject`: prefill that may be queued, in seconds; the first-token target is the best."""
+    buffer_pause_s: float = 2.0
+    """`buffer`: a reader's buffer above this is safe."""
+    buffer_resume_s: float = 0.8
+    """`buffer`: and below this it is filled again."""
+    qoe_horizon_s: float = 4.0
+    """`qoe`: the gain is what a process would lose if it waited so long."""
+    mlfq_quantum_tokens: int = 512
+    """`mlfq`: quantum of the first level; each further one has twice as much."""
+    mlfq_levels: int = 12
+    mlfq_starve_s: float = 20.0
+    """`mlfq`: after so long without service a process starts at the top again."""
+    seat_reserve: float = 0.02
+    """Of the pool, what the phase `reseat` keeps free for growth."""
+
     # ---- retract ----
     retract_ratio_start: float = 0.7
     retract_ratio_floor: float = 0.1
@@ -105,6 +122,10 @@ class Tunables:
             assert 0 < share <= 1
         assert 0 <= self.host_paused_share <= 1 and 0 <= self.early_spare < 1
         assert 0 < self.prefill_ewma <= 1
+        assert self.reject_bound_s > 0 and self.qoe_horizon_s > 0
+        assert 0 <= self.buffer_resume_s <= self.buffer_pause_s
+        assert self.mlfq_quantum_tokens > 0 and self.mlfq_levels >= 1 and self.mlfq_starve_s > 0
+        assert 0 <= self.seat_reserve < 1
         assert self.level_bands >= 1 and self.level_band_s > 0
         assert 0 < self.retract_ratio_floor <= self.retract_ratio_start <= 1
 

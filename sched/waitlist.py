@@ -49,6 +49,7 @@ class Waitlist:
         self._turns: list[tuple[float, Pid]] = []
         self._patience: list[tuple[float, Pid]] = []
         self._work: dict[Rank, SortedSums[tuple[int, Pid]]] = {}
+        self._tokens = 0
         self._rate = 0.0
 
     # ---- look only ----
@@ -74,6 +75,10 @@ class Waitlist:
             elif other == rank:
                 ahead += work.below((todo_tokens + 1, Pid(0)))
         return ahead
+
+    def count_tokens(self) -> int:
+        """Tokens that all of them have to compute."""
+        return self._tokens
 
     # ---- changes, by queues.py ----
 
@@ -117,6 +122,7 @@ class Waitlist:
             age=(entity.waiting_since_s, pid) if rank[0] else None,
         )
         self._places[pid] = place
+        self._tokens += place.todo[0]
         insort(self.order, place.key)
         if place.until_s < math.inf:
             heapq.heappush(self._turns, (place.until_s, pid))
@@ -129,6 +135,7 @@ class Waitlist:
 
     def drop(self, pid: Pid) -> None:
         place = self._places.pop(pid)
+        self._tokens -= place.todo[0]
         _drop(self.order, place.key)
         if place.patience is not None:
             _drop(self._patience, place.patience)

@@ -2,7 +2,7 @@
 
 import math
 
-from tokenix.sched import reader, rules
+from tokenix.sched import admission, reader, resume, room, rules
 from tokenix.sched.entity import Task
 from tokenix.sched.policy import Policy
 from tokenix.sched.world import World
@@ -68,6 +68,10 @@ PROGRESS = Policy(
     last_resort_key=last_resort_key,
     newcomer_until_s=newcomer_until_s,
     rules=(rules.just_in_time, rules.within_working_set, rules.within_horizon),
+    arrival_checks=(admission.check_patience, admission.check_queue),
+    newcomer_bar=admission.newcomer_bar,
+    resume_bar=resume.resume_bar,
+    growth_bar=room.growth_bar,
     displace=True,
     patience=True,
     lead_chunks=True,

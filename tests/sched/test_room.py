@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Qos, Reader, ReaderKind, Task
 from tokenix.sched.policies import FCFS, PROGRESS
-from tokenix.sched.room import Bar, Room, choose_victims, held_only, last_resort, make_room
+from tokenix.sched.room import Bar, Room, choose_victims, last_resort, make_room
 from tokenix.sched.view import MemoryView
 from tokenix.sched.world import World
 from tokenix.tests.sched.fakes import (
@@ -60,8 +60,8 @@ def test_frames_on_their_way_count_before_a_second_victim() -> None:
 def test_own_clean_pages_are_no_room_for_oneself() -> None:
     me = paused(5, pages=10, idle=4)
     made = draft(memory(free=2, cached_frames=4), paused=[me])
-    assert make_room(made, 3, me, held_only, "t") is Room.NO
-    assert make_room(made, 2, me, held_only, "t") is Room.NOW
+    assert make_room(made, 3, me, None, "t") is Room.NO
+    assert make_room(made, 2, me, None, "t") is Room.NOW
 
 
 def test_a_dirty_victim_helps_later_a_clean_one_now() -> None:
@@ -200,7 +200,7 @@ def test_leaders_are_the_last_of_the_last() -> None:
 
 def test_only_stopped_processes_yield_where_the_policy_does_not_displace() -> None:
     made = draft(memory(), "fcfs", ready=[stream(1)], held=[stream(2)])
-    assert make_room(made, 11, newcomer(9), held_only, "t") is Room.NO
-    assert make_room(made, 10, newcomer(9), held_only, "t") is Room.NOW
+    assert make_room(made, 11, newcomer(9), None, "t") is Room.NO
+    assert make_room(made, 10, newcomer(9), None, "t") is Room.NOW
     assert victims(made) == [2]
     assert FCFS.pause_mode is not PROGRESS.pause_mode

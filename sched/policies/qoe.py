@@ -1,0 +1,41 @@
+"""`qoe`: as Andes (Liu et al. 2024). Greedy by the quality of experience gained per KV token.
+
+A process that waits for the horizon loses what its reader then stands still, as a share of the
+time of its whole answer so far; one that is served loses nothing but its prefill. Who gains most
+per token of KV gets the memory.
+"""
+
+from tokenix.sched import reader
+from tokenix.sched.entity import Task
+from tokenix.sched.policy import Policy
+from tokenix.sched.world import World
+
+
+def gain_per_token(task: Task, world: World) -> float:
+    """Loss if it waits less loss if it is served, over the KV tokens that it takes."""
+    horizon_s = world.tunables.qoe_horizon_s
+    entity = task.entity
+    fresh = reader.tier_of(entity) == 0 and reader.before_first_token(entity)
+    buffer_s = 0.0 if fresh else max(0.0, world.owed_s(task))
+    waits_s = max(0.0, horizon_s - buffer_s)
+    served_s = max(0.0, world.prefill_s(task.todo_tokens) - buffer_s)
+    age_s = max(0.0, world.waited_s(task))
+    return max(0.0, waits_s - served_s) / (age_s + horizon_s) / max(1, task.length)
+
+
+def rank_key(task: Task, world: World) -> tuple[float, ...]:
+    """Greatest gain first; without any, who came first."""
+    return (-gain_per_token(task, world), task.entity.arrival_s, task.entity.pid)
+
+
+QOE = Policy(
+    name="qoe",
+    phases=("reseat", "decode", "prefill"),
+    newcomer_key=rank_key,
+    resume_key=rank_key,
+    decode_key=rank_key,
+    prefill_key=rank_key,
+    last_resort_key=rank_key,
+    rank_key=rank_key,
+    pause_prefills=True,
+)
