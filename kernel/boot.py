@@ -2,8 +2,9 @@
 that only talks to a kernel never loads torch or numba."""
 
 import errno
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from tokenix.drivers.device import Device
@@ -90,25 +91,39 @@ def make_kernel(
 
 
 def _check(options: BootOptions) -> Tunables:
-    if options.policy not in POLICIES:
-        raise error(
-            errno.EINVAL, f"no policy {options.policy!r}; there are {', '.join(POLICIES)}"
-        ).as_os_error()
+    if not isinstance(options.policy, str) or options.policy not in POLICIES:
+        raise _invalid(f"no policy {options.policy!r}; there are {', '.join(POLICIES)}")
     if options.driver != "cpu":
         raise error(errno.ENODEV, f"no driver {options.driver!r}; there is cpu").as_os_error()
     if options.kv_dtype not in ("f16", "bf16", "f32"):
-        raise error(
-            errno.EINVAL, f"kv_dtype must be f16, bf16 or f32, not {options.kv_dtype!r}"
-        ).as_os_error()
+        raise _invalid(f"kv_dtype must be f16, bf16 or f32, not {options.kv_dtype!r}")
     for name in ("device_pages", "host_pages", "page_tokens", "threads"):
         value = getattr(options, name)
         low = 0 if name == "host_pages" else 1
-        if value is not None and value < low:
-            raise error(errno.EINVAL, f"{name} must be at least {low}, not {value}").as_os_error()
+        if value is None and name != "page_tokens":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _invalid(f"{name} must be a whole number, not {value!r}")
+        if value < low:
+            raise _invalid(f"{name} must be at least {low}, not {value}")
+    if not isinstance(options.params, Params):
+        raise _invalid(f"params must be a Params, not {options.params!r}")
+    if not isinstance(options.tunables, Mapping):
+        raise _invalid(f"tunables must map names to numbers, not {options.tunables!r}")
+    known = {tunable.name for tunable in fields(Tunables)}
+    for name, number in options.tunables.items():
+        if name not in known:
+            raise _invalid(f"no tunable {name!r}; there are {', '.join(sorted(known))}")
+        if not isinstance(number, (int, float)) or not math.isfinite(number):
+            raise _invalid(f"tunable {name} must be a finite number, not {number!r}")
     try:
         return replace(Tunables(), **options.tunables)  # type: ignore[arg-type]
-    except (TypeError, AssertionError) as why:
-        raise error(errno.EINVAL, f"tunables: {why or 'out of range'}").as_os_error() from None
+    except AssertionError as why:
+        raise _invalid(f"tunables: {why or 'out of range'}") from None
+
+
+def _invalid(message: str) -> OSError:
+    return error(errno.EINVAL, message).as_os_error()
 
 
 def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress | None) -> Device:
@@ -125,15 +140,18 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
         context = -(-config.max_context_tokens // options.page_tokens) + 1
         frames = max(2, min(context, DEFAULT_POOL_BYTES // page_bytes))
     host = DEFAULT_HOST_POOLS * frames if options.host_pages is None else options.host_pages
-    return CpuDevice(
-        config,
-        image.weights,
-        frames=frames,
-        host_slots=host,
-        page_tokens=options.page_tokens,
-        kv_dtype=options.kv_dtype,  # type: ignore[arg-type]
-        threads=options.threads,
-        progress=None
-        if progress is None
-        else lambda stage, part: progress(stage, int(part * 100), 100),
-    )
+    try:
+        return CpuDevice(
+            config,
+            image.weights,
+            frames=frames,
+            host_slots=host,
+            page_tokens=options.page_tokens,
+            kv_dtype=options.kv_dtype,  # type: ignore[arg-type]
+            threads=options.threads,
+            progress=None
+            if progress is None
+            else lambda stage, part: progress(stage, int(part * 100), 100),
+        )
+    except ValueError as why:  # a model or a page size that its kernels do not cover
+        raise _invalid(str(why)) from None

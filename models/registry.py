@@ -64,7 +64,7 @@ def resolve(name_or_path: str | Path) -> Path:
             )
         return found
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return _in_directory(path)
     if not name or not path.exists():
         raise image_error(
