@@ -302,17 +302,22 @@ class Kernel(Lifecycle):
         rows: list[Row] = []
         work: list[tuple[Process, int]] = []
         tables: list[TableDelta] = []
+        prefill = decodes = 0
         for run in self._without_suspects(plan.run):
             process = self.processes[run.pid]
-            if process.state is not State.READY or process.todo_tokens == 0:
+            todo = process.todo_tokens
+            if process.state is not State.READY or todo == 0:
                 continue
-            tokens = min(run.tokens, process.todo_tokens)
+            tokens = min(run.tokens, todo)
             if not self.memory.grow(process, tokens):
                 self.counters.plan_misses += 1
                 continue
+            if todo == 1:
+                decodes += 1
+            else:
+                prefill += tokens
             start = process.space.computed
-            final = tokens == process.todo_tokens and process.max_tokens > 0
-            spec = process.sample_spec() if final else None
+            spec = process.sample_spec() if tokens == todo and process.max_tokens > 0 else None
             rows.append(
                 Row(process.pid, start, tuple(process.tokens[start : start + tokens]), spec)
             )
@@ -329,13 +334,11 @@ class Kernel(Lifecycle):
         self.dropped.clear()
         for process, _ in work:
             self.move(process, State.RUNNING)
-        prefill = sum(tokens for process, tokens in work if process.todo_tokens > 1)
-        decodes = sum(process.todo_tokens == 1 for process, _ in work)
         self.in_flight = InFlight(ticket, tuple(work), self.now_s, prefill, decodes)
 
     def _without_suspects(self, runs: tuple[Run, ...]) -> tuple[Run, ...]:
         """One who may be the cause of device faults runs alone, so that no one else suffers."""
-        for run in runs:
+        for run in runs if self.counters.device_faults else ():
             if self.processes[run.pid].faults >= self.params.max_faults:
                 return (run,)
         return runs

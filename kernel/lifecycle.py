@@ -124,13 +124,16 @@ class Lifecycle:
     def move(self, process: Process, state: State) -> None:
         """The only way a process changes its state."""
         old = process.state
+        if (old is State.READY and state is State.RUNNING) or (
+            old is State.RUNNING and state is State.READY
+        ):  # a step begins or ends: it stays among the ready
+            process.state, process.state_since_s = state, self.now_s
+            return
         assert state in ALLOWED[old], f"process {process.pid}: {old.value} -> {state.value}"
         if old in (State.SWAPPED, State.SWAPPING_OUT, State.SWAPPING_IN):
             process.usage.paused_s += self.now_s - process.state_since_s
         process.state = state
         process.state_since_s = self.now_s
-        if (old, state) in ((State.READY, State.RUNNING), (State.RUNNING, State.READY)):
-            return  # a step begins or ends: it stays among the ready
         self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
         self._requeue(process)
 

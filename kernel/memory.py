@@ -175,11 +175,12 @@ class Memory:
     def grow(self, process: Process, tokens: int) -> bool:
         """Map pages so that the next `tokens` tokens can be computed; False if memory is short."""
         space = process.space
+        if space.computed + tokens <= len(space.pages) * space.page_tokens:
+            return True
         growth = space.pages_for(space.computed + tokens) - space.mapped
-        if growth > 0:
-            if not self._make_free(growth):
-                return False
-            space.grow(growth)
+        if not self._make_free(growth):
+            return False
+        space.grow(growth)
         return True
 
     def table_delta(self, process: Process) -> TableDelta | None:
