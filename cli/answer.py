@@ -75,8 +75,8 @@ def names_model(word: str) -> bool:
 
     if word in PACKAGED or word.endswith(".gguf"):
         return True
-    # Longer than any path: a prompt. `exists` would raise.
-    return len(os.fsencode(word)) < 4096 and "\0" not in word and _exists(word)
+    # Nothing, or longer than any path: a prompt. `exists` would say yes, or raise.
+    return 0 < len(os.fsencode(word)) < 4096 and "\0" not in word and _exists(word)
 
 
 def _exists(word: str) -> bool:

@@ -1,6 +1,7 @@
 """The commands and their options. Each imports what it needs when it runs."""
 
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -18,6 +19,10 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
+LONE_HYPHEN = "\0-"
+"""Stands for the word "-", which the parser would take for an option. No argument holds a NUL."""
+
+Word = TypeVar("Word", str, str | None)
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
 
 app.command(sim)
@@ -47,6 +52,8 @@ def run(
     from tokenix.cli.answer import RunOptions
     from tokenix.cli.answer import run as answer
 
+    words, (system,) = _as_typed(words), _as_typed((system,))
+    stop = None if stop is None else list(_as_typed(stop))
     given = {
         "max_tokens": max_tokens, "temperature": temperature, "top_p": top_p, "top_k": top_k,
         "seed": seed, "stop": stop, "raw": raw or None,
@@ -81,8 +88,13 @@ def demo(
     return show(model, tuple(policy or ()), seed, quick, json)
 
 
+def _as_typed(words: Iterable[Word]) -> tuple[Word, ...]:
+    return tuple("-" if word == LONE_HYPHEN else word for word in words)
+
+
 def dispatch(tokens: list[str]) -> int:
     """Run the command that the words of a command line name. Exit code. UsageError."""
+    tokens = [LONE_HYPHEN if token == "-" else token for token in tokens]
     try:
         result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as problem:

@@ -15,6 +15,7 @@ TRACEBACK_VARIABLE = "TOKENIX_TRACEBACK"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit code: 0, 1 it failed, 2 it was called wrongly, 130 interrupted."""
+    _open_closed_streams()
     trace = bool(os.environ.get(TRACEBACK_VARIABLE))
     if not trace:
         # A thread's failure is told by whoever waits for it.
@@ -32,6 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         code = _explain(problem)
     return _flush(code)
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that was closed (`tokenix run hi >&-`) leads nowhere, and its number is
+    not given to the next file that is opened."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _explain(problem: Exception) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 import tokenix
 from tokenix.cli import answer
+from tokenix.cli.app import dispatch
 from tokenix.cli.main import main
 from tokenix.cli.status import FAILED, OK, USAGE, UsageError
 
@@ -91,6 +92,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         (["other.gguf"], ("other.gguf", "from stdin")),
         ([], ("smollm2", "from stdin")),
         (["-"], ("smollm2", "from stdin")),
+        (["smollm2", "-"], ("smollm2", "from stdin")),
         (["x" * 5000], ("smollm2", "x" * 5000)),
         (["~nobody-of-that-name/x"], ("smollm2", "~nobody-of-that-name/x")),
     ],
@@ -111,6 +113,27 @@ def test_nothing_on_stdin_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(answer, "sys", FakeSystem("\n"))
     with pytest.raises(UsageError, match="no prompt"):
         answer.split_words([])
+
+
+def test_an_empty_prompt_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "sys", FakeSystem("not read"))
+    with pytest.raises(UsageError, match="the prompt is empty"):
+        answer.split_words([""])
+
+
+def test_a_lone_hyphen_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(answer, "run", lambda words, options: seen.append((words, options)) or 0)
+    dispatch(["run", "smollm2", "-", "--stop", "-", "--system", "-"])
+    assert seen == [(("smollm2", "-"), answer.RunOptions({"stop": ["-"]}, "-"))]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams(closed: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / ".lib")}
+    command = f"{sys.executable} -m tokenix.cli.main list {closed}"
+    done = subprocess.run(command, check=False, env=env, shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (OK, "")
 
 
 class FakeSystem:
