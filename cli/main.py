@@ -2,20 +2,36 @@
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
+from types import FrameType
 
 from tokenix.cli import stdout
-from tokenix.cli.status import FAILED, INTERRUPTED, PIPE_CLOSED, Failure, of_os_error, report
+from tokenix.cli.status import (
+    FAILED,
+    INTERRUPTED,
+    PIPE_CLOSED,
+    TERMINATED,
+    Failure,
+    of_os_error,
+    report,
+)
 
 TRACEBACK_VARIABLE = "TOKENIX_TRACEBACK"
 """Set it to see where an error comes from."""
 
 
+class Terminated(BaseException):
+    """SIGTERM has come. Not an Exception: nobody on the way is to handle it."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit code: 0, 1 it failed, 2 it was called wrongly, 130 interrupted."""
+    """Run one command. Exit code: 0, 1 it failed, 2 it was called wrongly, 130 interrupted, 143
+    terminated."""
     _open_closed_streams()
+    _leave_in_order_when_terminated()
     trace = bool(os.environ.get(TRACEBACK_VARIABLE))
     if not trace:
         # A thread's failure is told by whoever waits for it.
@@ -28,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = PIPE_CLOSED
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except Terminated:
+        code = TERMINATED
     except Exception as problem:
         if trace:
             raise
@@ -41,6 +59,18 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _leave_in_order_when_terminated() -> None:
+    """SIGTERM ends the command as Ctrl-C does, which gives the terminal its cursor back. A second
+    one ends it at once."""
+
+    def terminate(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, terminate)
 
 
 def _explain(problem: Exception) -> int:

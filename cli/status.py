@@ -9,6 +9,8 @@ USAGE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 """What a shell reports for a program that SIGPIPE ended."""
+TERMINATED = 143
+"""What a shell reports for a program that SIGTERM ended."""
 
 
 class Failure(Exception):

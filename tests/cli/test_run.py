@@ -17,11 +17,11 @@ import pytest
 
 import tokenix
 from tokenix.cli.main import main
-from tokenix.cli.status import INTERRUPTED, OK, PIPE_CLOSED, USAGE
+from tokenix.cli.status import INTERRUPTED, OK, PIPE_CLOSED, TERMINATED, USAGE
 from tokenix.models.registry import list_models
 
 ROOT = Path(tokenix.__file__).resolve().parent
-ENV = {**os.environ, "PYTHONPATH": str(ROOT / ".lib"), "TERM": "dumb"}
+ENV = {**os.environ, "PYTHONPATH": str(ROOT / ".lib")}
 COMMAND = [sys.executable, "-m", "tokenix.cli.main"]
 INSTALLED = any(model.name == "smollm2" and model.path for model in list_models())
 
@@ -98,6 +98,14 @@ def test_prompt_from_stdin_and_interrupt() -> None:
         assert process.wait() == INTERRUPTED
 
 
+def test_a_terminated_command_gives_the_cursor_back() -> None:
+    with Terminal([*COMMAND, "run", STORY], kind="xterm") as terminal:
+        terminal.expect(re.escape("\x1b[?25l"))
+        terminal.terminate()
+        assert terminal.wait() == TERMINATED
+        assert "\x1b[?25h" in terminal.all and "Traceback" not in terminal.all
+
+
 def test_chat() -> None:
     """Two turns, one interrupted; a reset; then Ctrl-C twice."""
     with Terminal([*COMMAND, "run", "--max-tokens", "300", *SMALL]) as terminal:
@@ -126,12 +134,12 @@ def test_chat() -> None:
 class Terminal:
     """A program on a pseudo terminal: type, and wait for what it shows."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], kind: str = "dumb") -> None:
         self.all = ""
         self._shown = ""
         self._pid, self._fd = pty.fork()
         if self._pid == 0:
-            os.execve(command[0], command, ENV)
+            os.execve(command[0], command, {**ENV, "TERM": kind})
 
     def __enter__(self) -> "Terminal":
         return self
@@ -144,6 +152,9 @@ class Terminal:
     def type(self, text: str) -> None:
         self._shown = ""
         os.write(self._fd, text.encode())
+
+    def terminate(self) -> None:
+        os.kill(self._pid, signal.SIGTERM)
 
     def expect(self, pattern: str, limit_s: float = 60.0) -> None:
         """Wait until what came since the last `type` matches, over line ends."""
