@@ -8,6 +8,7 @@ No kernel uses fastmath: it rewrites the float operations of intrinsics too, and
 the cache then differs in its last bits from code compiled afresh.
 """
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -68,20 +69,43 @@ cgutils: Any = numba_cgutils
 """Numba's code generation helpers, untyped."""
 
 
+class Forgiving:
+    """Numba's cache of one function. What cannot be read from it is compiled again, and what
+    cannot be written (a full disk) is not kept."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        try:
+            return self._cache.load_overload(signature, target)
+        except Exception:  # damaged: whatever unpickling and loading raise
+            with contextlib.suppress(OSError):
+                self._cache.flush()
+            return None
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):
+            self._cache.save_overload(signature, data)
+
+
 def _compile(function: F, parallel: bool) -> F:
     saved = _config.CACHE_DIR
     _config.CACHE_DIR = _CACHE or ""
     try:
-        return cast(
-            F,
-            numba.njit(
-                function,
-                parallel=parallel,
-                nogil=True,
-                cache=_CACHE is not None,
-                error_model="numpy",
-            ),
+        compiled: Any = numba.njit(
+            function,
+            parallel=parallel,
+            nogil=True,
+            cache=_CACHE is not None,
+            error_model="numpy",
         )
+        if _CACHE is not None:
+            compiled._cache = Forgiving(compiled._cache)
+        return cast(F, compiled)
     finally:
         _config.CACHE_DIR = saved
 

@@ -1,9 +1,12 @@
 """Compiled code: where it is kept, and that a copy from the cache computes the same bits."""
 
+import errno
 import os
 import subprocess
 import sys
+from pickle import UnpicklingError
 
+import numba
 import pytest
 
 from tokenix.drivers.cpu import jit
@@ -24,6 +27,31 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
     assert str(tmp_path / "cache" / "tokenix") in jit._cache_folder()
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     assert jit._cache_folder() is None
+
+
+class BadCache:
+    """A damaged cache on a full disk."""
+
+    def __init__(self):
+        self.flushed = 0
+
+    def load_overload(self, signature, target):
+        raise UnpicklingError("pickle data was truncated")
+
+    def save_overload(self, signature, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def flush(self):
+        self.flushed += 1
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_and_a_damaged_cache_are_done_without():
+    cache = BadCache()
+    compiled = numba.njit(lambda x: x + 1)
+    compiled._cache = jit.Forgiving(cache)
+    assert compiled(1) == 2 and cache.flushed == 1
+    assert isinstance(jit.kernel(test_threads_are_bounded)._cache, jit.Forgiving)
 
 
 def test_the_cache_is_named_by_the_source():
