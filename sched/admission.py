@@ -136,7 +136,7 @@ def newcomer_bar(draft: Draft, task: Task) -> Bar:
     to bring everybody back in twice the time: all their pages, for whoever is paused has lost
     them when a victim is needed. Batch displaces only idle, idle nobody."""
     world, tunables = draft.world, draft.world.tunables
-    tier = reader.tier_of(task.entity)
+    tier = reader.rank_of(task.entity)[0]
     if tier and task.entity.pid != world.trickle:
         return Bar(tier, math.inf)
     debt = draft.count_debt()

@@ -80,6 +80,12 @@ class SchedEntity:
     """When it was admitted or resumed last."""
     paused_since_s: float = math.inf
     """Since when it is paused; inf while it is not."""
+    charged_tokens: int = 0
+    """Of `delivered_tokens`, those that its class and tenant were charged for."""
+    lag: int = 0
+    """Newcomers: quanta of service that its tenant is ahead of the least served one."""
+    behind: bool = False
+    """Newcomers: its class has not had its guaranteed share."""
     boost_tokens: int = -1
     """`mlfq`: computed tokens when it was promoted last; -1: never."""
 

@@ -3,7 +3,7 @@ books over them, so that a plan looks at what has changed and not at everybody.
 
     put, drop, touch      note who has changed            as often as things happen
     settle                books them                      once before decisions
-    waitlist dueline runlist tally                        read by the planner
+    waitlist dueline runlist tally shares                 read by the planner
 
 Sizes of a task may change without `touch` in two ways only: by the forwards that plans ordered
 (`forwards` counts them), and by frames taken from the paused. Whatever else happens to pages moves
@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 
 from tokenix.mm.ids import Pid
 from tokenix.sched.dueline import DueLine
-from tokenix.sched.entity import Task
+from tokenix.sched.entity import SchedEntity, Task
 from tokenix.sched.policy import Policy
+from tokenix.sched.rates import Rates
 from tokenix.sched.runlist import RunList
+from tokenix.sched.shares import LOOK_FORWARDS, Shares
 from tokenix.sched.tally import Tally
 from tokenix.sched.tunables import Tunables
 from tokenix.sched.waitlist import Waitlist
@@ -66,6 +68,7 @@ class Queues:
     dueline: DueLine = field(default_factory=DueLine)
     runlist: RunList = field(default_factory=RunList)
     tally: Tally = field(default_factory=Tally)
+    shares: Shares = field(default_factory=Shares)
     _booked: dict[Pid, Queue] = field(default_factory=dict)
     _touched: dict[Pid, Task] = field(default_factory=dict)
     _basis: Basis | None = None
@@ -87,8 +90,14 @@ class Queues:
         if queue is Queue.READY and home is not Queue.HELD:
             self.seats += 1
             entity.seat = self.seats
+        self._note_leaving(entity, home)
         if home is not None:
             del self.of(home)[pid]
+        else:
+            self.shares.note_present(entity)
+        if queue is Queue.WAITING:
+            self.shares.note_waiting(entity.qos, 1)
+            self.shares.mark(entity)
         self.home[pid] = queue
         self.of(queue)[pid] = task
         self._touched[pid] = task
@@ -99,6 +108,26 @@ class Queues:
         if home is not None:
             del self.of(home)[task.entity.pid]
             self._touched[task.entity.pid] = task
+            self._note_leaving(task.entity, home)
+            self.shares.note_gone(task.entity)
+
+    def _note_leaving(self, entity: SchedEntity, home: Queue | None) -> None:
+        if home is Queue.WAITING:
+            self.shares.note_waiting(entity.qos, -1)
+        elif home is Queue.READY:
+            self.shares.charge(entity)
+
+    def note_forward(self, tunables: Tunables, rates: Rates) -> None:
+        """A forward has retired. Now and then, who has had how much is looked at."""
+        self.forwards += 1
+        if self.forwards % LOOK_FORWARDS:
+            return
+        for task in self.ready.values():
+            self.shares.charge(task.entity)
+        if self.shares.look(tunables, rates):
+            for task in self.waiting.values():
+                self.shares.mark(task.entity)
+                self.touch(task)
 
     def touch(self, task: Task) -> None:
         """Something of `task` has changed that decisions depend on."""

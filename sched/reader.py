@@ -32,9 +32,10 @@ def tier_of(entity: SchedEntity) -> int:
     return 1 if entity.reader.kind is ReaderKind.BATCH else 0
 
 
-def rank_of(entity: SchedEntity) -> tuple[int, int]:
-    """Order of the classes; smaller is served first."""
-    return (tier_of(entity), entity.qos)
+def rank_of(entity: SchedEntity) -> tuple[int, int, int]:
+    """Order of classes and tenants; smaller is served first. A class that is behind its
+    guaranteed share comes before all."""
+    return (0, -1, entity.lag) if entity.behind else (tier_of(entity), entity.qos, entity.lag)
 
 
 def rate_of(entity: SchedEntity) -> float:
@@ -213,3 +214,4 @@ def inherit(parent: SchedEntity, child: SchedEntity) -> None:
     child.leader = False
     child.resident_since_s = 0.0
     child.paused_since_s = math.inf
+    child.charged_tokens = child.delivered_tokens

@@ -117,7 +117,7 @@ def _candidates(draft: Draft, me: Task, bar: Bar) -> list[Victim]:
 def may_pause(task: Task, me_tier: int, world: World) -> bool:
     """Whether a running process can be displaced at all by someone of `me_tier`."""
     entity = task.entity
-    if entity.leader:
+    if entity.leader or world.queues.shares.behind[entity.qos]:
         return False
     if reader.tier_of(entity) == 0:
         return not reader.before_first_token(entity) and task.todo_tokens == 1

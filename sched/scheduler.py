@@ -56,6 +56,7 @@ class Scheduler:
         """Whether a newcomer is refused at once (EAGAIN). Call it before `enqueue`."""
         if not self.policy.arrival_checks:
             return None
+        self.queues.shares.mark(task.entity)
         world = self._world(memory, now_s)
         for check in self.policy.arrival_checks:
             refusal = check(world, task)
@@ -82,8 +83,8 @@ class Scheduler:
 
     def note_step(self, started_s: float, now_s: float, prefill_tokens: int, decodes: int) -> None:
         """A forward finished: learn the rates, let the controllers act."""
-        self.queues.forwards += 1
         self.rates.note_step(now_s - started_s, prefill_tokens, decodes, self.tunables)
+        self.queues.note_forward(self.tunables, self.rates)
         self.controllers.note_step(now_s, self._total_frames, self.tunables)
         if self.policy.reserves_outputs and decodes and not prefill_tokens:
             self.controllers.note_decode_step(self.tunables)

@@ -67,6 +67,15 @@ class Tunables:
     early_spare: float = 0.02
     """Of the pool, what must stay free after a resume ahead of time."""
 
+    # ---- shares ----
+    share_interactive: float = 0.4
+    """Of all service, what a class gets at least while it has newcomers waiting."""
+    share_stream: float = 0.3
+    share_batch: float = 0.05
+    share_idle: float = 0.01
+    share_quantum_s: float = 0.5
+    """Classes and tenants are compared in service worth so many seconds of prefill."""
+
     # ---- controllers and estimators ----
     eta_floor: float = 0.5
     eta_step: float = 0.01
@@ -85,14 +94,17 @@ class Tunables:
     """Upper end of the first band; each further one ends at twice the lead."""
 
     # ---- baselines ----
-    reject_bound_s: float = 1.0
-    """`fcfs+reject`: prefill that may be queued, in seconds; the first-token target is the best."""
+    reject_bound_s: float = 0.25
+    """`fcfs+reject`: prefill that may be queued, in seconds. A quarter of the first-token target is
+    best where memory is what newcomers wait for."""
     buffer_pause_s: float = 2.0
     """`buffer`: a reader's buffer above this is safe."""
     buffer_resume_s: float = 0.8
     """`buffer`: and below this it is filled again."""
     qoe_horizon_s: float = 4.0
     """`qoe`: the gain is what a process would lose if it waited so long."""
+    qoe_keep_s: float = 1.0
+    """`qoe`: and for so long it keeps its frames."""
     mlfq_quantum_tokens: int = 512
     """`mlfq`: quantum of the first level; each further one has twice as much."""
     mlfq_levels: int = 12
@@ -122,12 +134,18 @@ class Tunables:
             assert 0 < share <= 1
         assert 0 <= self.host_paused_share <= 1 and 0 <= self.early_spare < 1
         assert 0 < self.prefill_ewma <= 1
+        shares = [self.share_of(qos) for qos in Qos]
+        assert min(shares) >= 0 and sum(shares) <= 1 and self.share_quantum_s > 0
         assert self.reject_bound_s > 0 and self.qoe_horizon_s > 0
         assert 0 <= self.buffer_resume_s <= self.buffer_pause_s
         assert self.mlfq_quantum_tokens > 0 and self.mlfq_levels >= 1 and self.mlfq_starve_s > 0
         assert 0 <= self.seat_reserve < 1
         assert self.level_bands >= 1 and self.level_band_s > 0
         assert 0 < self.retract_ratio_floor <= self.retract_ratio_start <= 1
+
+    def share_of(self, qos: Qos) -> float:
+        """The guaranteed share of a class."""
+        return (self.share_interactive, self.share_stream, self.share_batch, self.share_idle)[qos]
 
     def target_s(self, qos: Qos) -> float:
         """The first-token objective of a class."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RATE_BAND = 0.05
 """Share by which the prefill rate may move before the bounds on patience are taken anew."""
 
-Rank = tuple[int, int]
+Rank = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Waitlist:
             rank=rank,
             todo=(task.todo_tokens, pid),
             patience=_patience_key(task, world, policy),
-            age=(entity.waiting_since_s, pid) if rank[0] else None,
+            age=(entity.waiting_since_s, pid) if reader.tier_of(entity) else None,
         )
         self._places[pid] = place
         self._tokens += place.todo[0]

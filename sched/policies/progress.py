@@ -14,13 +14,15 @@ def longest_wait_s(task: Task, world: World) -> float:
 
 
 def newcomer_key(task: Task, world: World) -> tuple[float, ...]:
-    """Shortest first within a class; whoever waited too long before all of its tier."""
+    """Shortest first within a class and the tenants that had least; whoever waited too long before
+    all of its tier."""
     entity = task.entity
-    tier = 0 if entity.pid == world.trickle else reader.tier_of(entity)
+    tier, qos, lag = reader.rank_of(entity)
+    tier = 0 if entity.pid == world.trickle else tier
     if world.waited_s(task) > longest_wait_s(task, world):
         return (tier, -1, entity.waiting_since_s, entity.pid)
     size = task.todo_tokens / reader.weight_of(entity)
-    return (tier, entity.qos, size, entity.arrival_s, entity.pid)
+    return (tier, qos, lag, size, entity.arrival_s, entity.pid)
 
 
 def newcomer_until_s(task: Task, world: World) -> float:
@@ -44,13 +46,13 @@ def decode_key(task: Task, world: World) -> tuple[float, ...]:
 def prefill_key(task: Task, world: World) -> tuple[float, ...]:
     """Streams that are computed again, then shortest remaining first; overdue ones before all."""
     entity = task.entity
-    tier = reader.tier_of(entity)
+    tier, qos, _ = reader.rank_of(entity)
     if not reader.before_first_token(entity):
         return (tier, 0, world.lead_s(task), entity.pid)
     if world.waited_s(task) > world.tunables.max_wait_targets * world.patience_s(task):
         return (tier, 1, entity.waiting_since_s, entity.pid)
     size = task.todo_tokens / reader.weight_of(entity)
-    return (tier, 2, entity.qos, size, entity.arrival_s, entity.pid)
+    return (tier, 2, qos, size, entity.arrival_s, entity.pid)
 
 
 def last_resort_key(task: Task, world: World) -> tuple[float, ...]:

@@ -5,6 +5,8 @@ time of its whole answer so far; one that is served loses nothing but its prefil
 per token of KV gets the memory.
 """
 
+import math
+
 from tokenix.sched import reader
 from tokenix.sched.entity import Task
 from tokenix.sched.policy import Policy
@@ -24,7 +26,11 @@ def gain_per_token(task: Task, world: World) -> float:
 
 
 def rank_key(task: Task, world: World) -> tuple[float, ...]:
-    """Greatest gain first; without any, who came first."""
+    """Greatest gain first; without any, who came first. Whoever was brought in a moment ago stays:
+    the limit on how often a process is paused."""
+    resident_s = world.now_s - task.entity.resident_since_s
+    if task.space.active and resident_s < world.tunables.qoe_keep_s:
+        return (-math.inf, task.entity.arrival_s, task.entity.pid)
     return (-gain_per_token(task, world), task.entity.arrival_s, task.entity.pid)
 
 
