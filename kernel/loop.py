@@ -9,6 +9,7 @@ kernel's next timer is due; nothing it does waits for a reader or for a disk.
 """
 
 import errno
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +35,7 @@ class Pump:
         self._device = device
         self._clock = clock
         self._epoch_s = clock()
+        self._home = os.getpid()
         self._lock = threading.Condition()
         self._inbox: list[Call] = []
         self._woken = False
@@ -49,6 +51,9 @@ class Pump:
         """Send a call. The future gets its result, or a KernelError."""
         assert isinstance(request, Request), "only system calls are sent"
         future: Future[Answer] = Future()
+        if os.getpid() != self._home:  # the lock may be held for ever here
+            future.set_exception(self._gone())
+            return 0, future
         with self._lock:
             self._call_ids += 1
             call_id = self._call_ids
@@ -61,7 +66,12 @@ class Pump:
         return call_id, future
 
     def close(self) -> None:
-        """Stop the kernel and the device; blocked calls get ESHUTDOWN. Idempotent."""
+        """Stop the kernel and the device; blocked calls get ESHUTDOWN. Idempotent.
+
+        In a fork of the process there is nothing to stop.
+        """
+        if os.getpid() != self._home:
+            return
         with self._lock:
             self._closing = True
             self._lock.notify()
@@ -82,6 +92,8 @@ class Pump:
             self._lock.notify()
 
     def _gone(self) -> KernelError:
+        if os.getpid() != self._home:
+            return error(errno.ESHUTDOWN, f"the kernel is in process {self._home}, not in its fork")
         if self._failure is not None:
             return error(errno.EIO, f"the kernel has failed: {self._failure}")
         return error(errno.ESHUTDOWN, "the kernel has been shut down")

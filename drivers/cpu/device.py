@@ -8,7 +8,7 @@ from tokenix.drivers.cpu import probe
 from tokenix.drivers.cpu.arena import FrameArena, KvKind, PageShape
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.faults import Faults
-from tokenix.drivers.cpu.jit import get_threads, set_threads
+from tokenix.drivers.cpu.jit import check_process, get_threads, set_threads
 from tokenix.drivers.cpu.queues import CommandQueue
 from tokenix.drivers.cpu.sampling import sample_rows
 from tokenix.drivers.cpu.slots import HostSlots
@@ -61,6 +61,7 @@ class CpuDevice:
         progress: Callable[[str, float], None] | None = None,
         faults: Faults | None = None,
     ) -> None:
+        check_process()
         self._arena = FrameArena(PageShape.of(config, page_tokens, kv_dtype), frames)
         self._slots = HostSlots(host_slots, self._arena.shape.frame_bytes)
         self._step = ModelStep(config, weights, self._arena, dense, progress)

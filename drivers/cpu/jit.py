@@ -9,6 +9,7 @@ the cache then differs in its last bits from code compiled afresh.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import tempfile
@@ -126,8 +127,9 @@ def parallel_kernel(function: F) -> F:
 
 
 @cache
-def _launch() -> None:
-    """Start Numba's threading layer, with OpenMP threads that sleep while they wait.
+def _launch() -> int:
+    """Start Numba's threading layer, with OpenMP threads that sleep while they wait. The id of the
+    process in which that was.
 
     By default they spin for milliseconds after each region, on cores that the kernel's own thread
     needs. OpenMP reads its settings as it is loaded, so the variable is set for that moment only.
@@ -139,6 +141,17 @@ def _launch() -> None:
     finally:
         if chosen is None:
             del os.environ["OMP_WAIT_POLICY"]
+    return os.getpid()
+
+
+def check_process() -> None:
+    """OSError ENOTSUP in a fork of a process that has run kernels: OpenMP would kill it."""
+    if _launch.cache_info().currsize and _launch() != os.getpid():
+        raise OSError(
+            errno.ENOTSUP,
+            "a process that was forked from one that has computed cannot compute; start it with "
+            "multiprocessing.get_context('spawn')",
+        )
 
 
 def get_threads() -> int:

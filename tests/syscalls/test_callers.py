@@ -4,8 +4,10 @@ an event loop busy. Nothing is lost, nothing hangs, and nobody else notices."""
 import asyncio
 import errno
 import math
+import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -275,3 +277,34 @@ def test_a_call_cancelled_when_its_answer_is_there(
 
 def twin(k: Syscalls) -> tokenix.aio.Syscalls:
     return tokenix.aio.Syscalls(k.machine)
+
+
+# ---- the process may be forked ----
+
+
+def test_a_fork_of_the_process_is_told_that_it_has_no_kernel(k: Syscalls) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(30)
+            code = in_the_fork(k)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert k.wait(k.spawn("a", max_tokens=1)).reason.value, "the parent goes on"
+
+
+def in_the_fork(k: Syscalls) -> int:
+    """An exit code. Nothing hangs: neither calls, nor close, nor boot."""
+    try:
+        k.ps()
+    except BrokenPipeError:
+        k.close()
+        try:
+            tokenix.boot("smollm2", device_pages=16)
+        except OSError as problem:
+            return 0 if problem.errno == errno.ENOTSUP else 2
+    return 3
