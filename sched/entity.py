@@ -65,7 +65,7 @@ class SchedEntity:
     delivered_tokens: int = 0
     read_tokens: int = 0
     read_rate: float = 0.0
-    """MEASURED readers: EWMA of tokens taken per second, 0 until known."""
+    """EWMA of tokens that its client takes per second, 0 until known."""
     last_read_s: float = 0.0
     stalls: int = 0
     """Tokens that came later than their deadline by more than the stall tolerance."""

@@ -1,6 +1,7 @@
 """The reader of a process: when it needs the next token, and how far ahead of it the process is.
 
-    PACED       reads at a given rate from the first token on; a late token shifts the later ones
+    PACED       reads at a given rate from the first token on; a late token shifts the later ones.
+                What its client leaves in the pipe tells the true rate, within bounds
     MEASURED    the same from its own reads: what it took is being read, the rest is unread
     BATCH       needs nothing before the end; to make progress at all it is owed one token per
                 target of its class (the minimum trickle), or what its deadline demands
@@ -43,7 +44,7 @@ def rate_of(entity: SchedEntity) -> float:
     kind = kind_of(entity)
     if kind is ReaderKind.BATCH:
         return 0.0
-    if kind is ReaderKind.MEASURED and entity.read_rate > 0:
+    if entity.read_rate > 0:
         return entity.read_rate
     return max(entity.reader.tokens_per_s, 1e-6)
 
@@ -122,7 +123,7 @@ def note_delivered(entity: SchedEntity, now_s: float, tokens: int, tunables: Tun
         entity.pauses_without_progress = 0
         entity.leader = False
     if kind is ReaderKind.PACED and now_s <= entity.due_s < math.inf:  # as nearly always
-        entity.due_s += tokens / max(entity.reader.tokens_per_s, 1e-6)
+        entity.due_s += tokens / (entity.read_rate or max(entity.reader.tokens_per_s, 1e-6))
         return
     if kind is ReaderKind.HIDDEN:
         return
@@ -160,7 +161,10 @@ def note_read(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables
         return
     entity.read_tokens += taken
     unread = entity.delivered_tokens - entity.read_tokens
-    if kind_of(entity) is ReaderKind.MEASURED:
+    kind = kind_of(entity)
+    if kind is ReaderKind.PACED and unread > 0 and entity.first_token_s is not None:
+        _correct_pace(entity, now_s, taken, unread, tunables)
+    if kind is ReaderKind.MEASURED:
         passed_s = now_s - entity.last_read_s
         sample = taken / passed_s if passed_s > 0 else math.inf
         old = rate_of(entity)
@@ -169,6 +173,21 @@ def note_read(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables
         if entity.first_token_s is not None:
             entity.due_s = now_s + (unread + taken) / rate_of(entity)
     entity.last_read_s = now_s
+
+
+def _correct_pace(
+    entity: SchedEntity, now_s: float, taken: int, unread: int, tunables: Tunables
+) -> None:
+    """A declared rate against what the client does. A client that takes whatever there is says
+    nothing (it may be a proxy); one that leaves tokens in the pipe reads at its own pace."""
+    declared = max(entity.reader.tokens_per_s, 1e-6)
+    passed_s = now_s - max(entity.last_read_s, entity.first_token_s or 0.0)
+    if passed_s > 0:
+        old, sample = rate_of(entity), taken / passed_s
+        rate = old + (sample - old) * min(1.0, passed_s / tunables.read_window_s)
+        most = tunables.read_correction
+        entity.read_rate = min(max(rate, declared / most), declared * most)
+    entity.due_s = now_s + (unread + taken) / rate_of(entity)
 
 
 def note_paused(entity: SchedEntity, now_s: float, tunables: Tunables) -> None:

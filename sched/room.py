@@ -7,7 +7,7 @@ What must hold for every choice of victims (scenarios A2, A3, A15):
     nobody is paused unless the sum suffices           never for nothing
     nobody is paused who is not needed                 minimal set, no victim without frames
     leaders are not paused                             two pauses without progress
-    every page of a paused stream has a host slot      only batch and the stopped are recomputed
+    a page of a paused stream has a host slot          or much lead, and compute to spare
 
 Held processes go first, then idle, then batch, then whoever has most lead net of the way back.
 """
@@ -78,11 +78,25 @@ def choose_victims(draft: Draft, short: int, me: Task, bar: Bar) -> list[Victim]
             break
         pages = victim.task.space.exclusive
         if victim.bar.tier == 0 and pages > host_left:
-            continue  # recompute burns compute exactly when there is none
-        host_left -= pages
+            # Computing again burns compute exactly when there is none: only for much lead.
+            again_s = recompute_s(draft, victim.task, pages - host_left)
+            if victim.bar.lead_s - again_s <= bar.lead_s:
+                continue
+        host_left = max(0, host_left - pages)
         chosen.append(victim)
         gained += pages
     return _prune(chosen, gained - short) if gained >= short else []
+
+
+def recompute_s(draft: Draft, task: Task, pages: int) -> float:
+    """Lead that `task` must have for `pages` of it to be dropped and computed again, behind all
+    that is to be computed again already; inf where that is not done."""
+    world = draft.world
+    share = world.tunables.recompute_share if world.memory.swap else 0.0
+    if not share:
+        return math.inf
+    tokens = min(pages * world.memory.page_tokens, task.length)
+    return world.prefill_s(tokens + world.queues.dueline.todo_tokens) / share
 
 
 def _victim_order(victim: Victim) -> tuple[float, ...]:

@@ -26,15 +26,19 @@ def just_in_time(draft: Draft, task: Task) -> bool:
 
 
 def may_live(draft: Draft, pages: float) -> bool:
-    """Whether so many pages may be alive: the pool, and what the host tier may hold of them, and
-    what the link can bring back within the mean lead."""
+    """Whether so many pages may be alive: the pool, and what the link can bring back from the host
+    tier within the mean lead, and what can be computed again in that time for lack of slots."""
     memory, tunables = draft.world.memory, draft.world.tunables
     paged = pages - memory.total_frames
     if paged <= 0:
         return True
-    if not memory.swap or paged > tunables.host_paused_share * memory.host_slots:
+    if not memory.swap:
         return False
-    restore_s = paged * memory.in_s_per_page / tunables.link_share
+    copied = min(paged, tunables.host_paused_share * memory.host_slots)
+    restore_s = copied * memory.in_s_per_page / tunables.link_share
+    again_s = draft.world.prefill_s((paged - copied) * memory.page_tokens)
+    if again_s:
+        restore_s = max(restore_s, again_s / max(tunables.recompute_share, 1e-9))
     return restore_s <= 1.0 or restore_s <= mean_lead_s(draft.world)
 
 

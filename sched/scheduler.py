@@ -10,7 +10,7 @@ import dataclasses
 from tokenix.mm.ids import Pid
 from tokenix.sched import levels, reader
 from tokenix.sched.controllers import Controllers
-from tokenix.sched.entity import ReaderKind, SchedEntity, Task
+from tokenix.sched.entity import SchedEntity, Task
 from tokenix.sched.plan import Plan, Refuse
 from tokenix.sched.planner import draft_plan, wake_time_s
 from tokenix.sched.policy import Policy
@@ -97,8 +97,10 @@ class Scheduler:
 
     def note_read(self, task: Task, now_s: float, tokens: int) -> None:
         """The client took `tokens` from the pipe."""
-        reader.note_read(task.entity, now_s, tokens, self.tunables)
-        if reader.kind_of(task.entity) is ReaderKind.MEASURED:
+        entity = task.entity
+        pace = reader.pace_of(entity)
+        reader.note_read(entity, now_s, tokens, self.tunables)
+        if entity.pid in self.paused or reader.pace_of(entity) != pace:
             self.queues.touch(task)
 
     def note_paused(self, task: Task, now_s: float) -> None:

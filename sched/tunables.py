@@ -60,8 +60,12 @@ class Tunables:
     """Of the link towards the device, what bringing back paused streams may need."""
     victim_link_share: float = 0.5
     """The same, when a single pause is judged: its way back must fit into this share."""
-    host_paused_share: float = 0.4
-    """Of the host tier, what paused processes may need; the rest is for write-behind and pauses."""
+    host_paused_share: float = 0.9
+    """Of the host tier, what paused processes may need. Copies of resident pages give way to them,
+    so that the rest is for growth only."""
+    recompute_share: float = 0.2
+    """Of the prefill rate, what computing paused streams again may need that found no host slot;
+    0: a stream without a slot is not paused for others."""
     horizon_prefills: float = 1.5
     """A newcomer cannot be paused for this many times its own prefill."""
     early_spare: float = 0.02
@@ -83,6 +87,8 @@ class Tunables:
     step_window_s: float = 2.0
     rate_window_s: float = 4.0
     read_window_s: float = 4.0
+    read_correction: float = 2.5
+    """What a client does may correct its declared rate by this factor, up or down."""
     prefill_ewma: float = 0.05
     prefill_sample_tokens: int = 512
     """Steps with that many prefill tokens always tell the prefill rate."""
@@ -132,8 +138,9 @@ class Tunables:
         assert self.working_set_safety > 0 and self.residency_cap >= 1
         for share in (self.newcomer_share, self.link_share, self.victim_link_share, self.eta_floor):
             assert 0 < share <= 1
+        assert 0 <= self.recompute_share < 1
         assert 0 <= self.host_paused_share <= 1 and 0 <= self.early_spare < 1
-        assert 0 < self.prefill_ewma <= 1
+        assert 0 < self.prefill_ewma <= 1 and self.read_correction >= 1
         shares = [self.share_of(qos) for qos in Qos]
         assert min(shares) >= 0 and sum(shares) <= 1 and self.share_quantum_s > 0
         assert self.reject_bound_s > 0 and self.qoe_horizon_s > 0

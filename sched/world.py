@@ -50,7 +50,7 @@ class World:
     def waited_s(self, task: Task) -> float:
         return self.now_s - task.entity.waiting_since_s
 
-    def prefill_s(self, tokens: int) -> float:
+    def prefill_s(self, tokens: float) -> float:
         return tokens / self.rates.prefill_tokens_per_s
 
     def patience_s(self, task: Task) -> float:

@@ -49,7 +49,10 @@ def prefill_key(task: Task, world: World) -> tuple[float, ...]:
     tier, qos, _ = reader.rank_of(entity)
     if not reader.before_first_token(entity):
         return (tier, 0, world.lead_s(task), entity.pid)
-    if world.waited_s(task) > world.tunables.max_wait_targets * world.patience_s(task):
+    patience_s = world.patience_s(task)
+    if patience_s == math.inf:  # batch: it is never refused, and must not starve either
+        patience_s = world.tunables.target_s(entity.qos)
+    if world.waited_s(task) > world.tunables.max_wait_targets * patience_s:
         return (tier, 1, entity.waiting_since_s, entity.pid)
     size = task.todo_tokens / reader.weight_of(entity)
     return (tier, 2, qos, size, entity.arrival_s, entity.pid)

@@ -91,6 +91,7 @@ class Quick:
         self.out_s = self.in_s = 0.0
         self.events: list[tuple[float, int, QuickTask]] = []
         self.serial = 0
+        self.leaving: list[Pid] = []
         self.result = Outcome(self.tasks, {})
         self.by_pid = {t.entity.pid: t for t in self.tasks}
         self.living: dict[Pid, QuickTask] = {}
@@ -171,8 +172,10 @@ class Quick:
             self.later(self.out_s, task)
 
     def take_donors(self, want: int) -> None:
-        """Host copies of pages that are resident anyway, of whoever has least lead first."""
-        donors = [t for t in self.living.values() if t.space.active and t.clean]
+        """Host copies of pages that are resident anyway, of whoever has least lead first; the
+        plan counts on those of its own victims."""
+        running = [t for t in self.living.values() if t.space.active and t.clean]
+        donors = [t for t in running if t.entity.pid not in self.leaving]
         donors.sort(key=lambda t: (t.entity.due_s, t.entity.pid))
         for donor in donors:
             gone = min(want, donor.clean)
@@ -218,6 +221,7 @@ class Quick:
             self.sched.remove(self.by_pid[refuse.pid])
             self.result.refused[refuse.pid] = self.now_s
             del self.living[refuse.pid]
+        self.leaving = [pause.pid for pause in plan.pause]
         for pause in plan.pause:
             self.pause(self.by_pid[pause.pid], pause.mode)
         for pid in plan.resume:
@@ -241,6 +245,8 @@ class Quick:
         for run in plan.run:
             self.advance(self.by_pid[run.pid], run.tokens)
         self.write_behind(self.now_s - began)
+        if self.reads:
+            self.read()
         return True
 
     def advance(self, task: QuickTask, tokens: int) -> None:
@@ -258,16 +264,20 @@ class Quick:
         task.late_s = max(task.late_s, self.now_s - task.true_due_s)
         task.true_due_s = max(task.true_due_s, self.now_s) + 1 / task.true_rate
         self.sched.note_delivered(task, self.now_s, 1)
-        if self.reads:
-            unread = max(0, int((task.true_due_s - self.now_s) * task.true_rate))
-            taken = task.outputs - unread - who.read_tokens
-            if taken > 0:
-                self.sched.note_read(task, self.now_s, taken)
         if task.outputs >= who.max_tokens:
             self.sched.remove(task)
             self.free += space.mapped
             self.drop_clean(task, 0)
             del self.living[who.pid]
+
+    def read(self) -> None:
+        """What each client has taken by now, at its true rate."""
+        for task in self.living.values():
+            if task.outputs:
+                unread = max(0, int((task.true_due_s - self.now_s) * task.true_rate))
+                taken = task.outputs - unread - task.entity.read_tokens
+                if taken > 0:
+                    self.sched.note_read(task, self.now_s, taken)
 
     def write_behind(self, passed_s: float) -> None:
         budget = int((passed_s - max(0.0, self.out_s - self.now_s)) / self.page_s)

@@ -203,10 +203,17 @@ def test_a_newcomer_takes_half_of_the_working_set_that_is_left() -> None:
         assert bool(plan(sched, 400, 1000, in_s_per_page=0.0).admit) is enters
 
 
-def test_pages_alive_are_bounded_by_link_and_host() -> None:
-    for host, tp, enters in ((2000, 1e-5, True), (5, 1e-5, False), (2000, 1.0, False)):
+def test_pages_alive_are_bounded_by_link_and_host_and_compute() -> None:
+    for host, tp, again, enters in (
+        (2000, 1e-5, 0.2, True),
+        (2000, 1.0, 0.2, False),
+        (3, 1e-5, 0.0, False),
+        (3, 1e-5, 0.2, True),  # two pages too many are 32 tokens
+        (3, 1e-5, 1e-4, False),
+    ):
         others = [paused(i, pages=45, idle=45, lead_s=9.0) for i in range(2, 4)]
         sched = scheduler(waiting=[newcomer(1, 16)], ready=[stream(9)], paused=others)
+        sched.tunables = dataclasses.replace(sched.tunables, recompute_share=again)
         made = plan(sched, cached_frames=90, host_slots=host, in_s_per_page=tp, in_queue_s=1.0)
         assert bool(made.admit) is enters
 

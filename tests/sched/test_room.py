@@ -30,6 +30,10 @@ def anybody(draft: Draft, task: Task) -> Bar:
     return ANYBODY
 
 
+def no_lead(draft: Draft, task: Task) -> Bar:
+    return Bar(0, 0.0)
+
+
 def above_a_second(draft: Draft, task: Task) -> Bar:
     return Bar(0, 1.0)
 
@@ -129,14 +133,28 @@ def test_stopped_then_idle_then_batch_then_streams() -> None:
         assert victims(made) == expected
 
 
-def test_streams_need_room_in_the_host_tier_batch_does_not() -> None:
-    for host, qos, answer in (
-        (10, Qos.STREAM, Room.LATER),
-        (9, Qos.STREAM, Room.NO),
-        (9, Qos.BATCH, Room.NOW),  # the dirty page has no slot: dropped, not copied
+def test_streams_need_host_slots_or_lead_to_be_computed_again_batch_needs_neither() -> None:
+    for host, lead, qos, answer in (
+        (10, 0.1, Qos.STREAM, Room.LATER),
+        (9, 0.1, Qos.STREAM, Room.NOW),  # 16 tokens at 10,000/s and a fifth of the compute: 8 ms
+        (0, 0.1, Qos.STREAM, Room.NOW),
+        (0, 0.07, Qos.STREAM, Room.NO),
+        (9, 0.0, Qos.BATCH, Room.NOW),  # the dirty page has no slot: dropped, not copied
     ):
-        made = draft(memory(host_free_slots=host), ready=[stream(1, pages=10, qos=qos)])
-        assert make_room(made, 10, newcomer(9), anybody, "t") is answer
+        task = stream(1, pages=10, lead_s=lead, qos=qos)
+        made = draft(memory(host_free_slots=host, in_s_per_page=0.0), ready=[task])
+        assert make_room(made, 10, newcomer(9), no_lead, "t") is answer
+
+
+def test_what_is_to_be_computed_again_already_comes_before_it() -> None:
+    dropped = paused(2, 0)
+    dropped.space.computed, dropped.length = 0, 20_000
+    for others, answer in (([], Room.NOW), ([dropped], Room.NO)):
+        made = draft(memory(host_free_slots=0), ready=[stream(1, lead_s=9.0)], paused=others)
+        assert make_room(made, 10, newcomer(9), no_lead, "t") is answer
+
+
+def test_without_a_host_tier_no_stream_is_paused_for_others() -> None:
     made = draft(memory(swap=False), ready=[stream(1, pages=10)])
     assert make_room(made, 10, newcomer(9), anybody, "t") is Room.NO
 
