@@ -69,16 +69,14 @@ class Report:
     took_s: float
 
     def problems(self) -> list[str]:
-        """Why the demo counts as failed; empty if it does not."""
+        """Why the demo counts as failed; empty if it does not. Figures that miss their target on a
+        busy machine are told, not failed: see `targets`."""
         found = []
         if self.comparison.different:
             names = ", ".join(self.comparison.different)
             found.append(f"greedy outputs differ between policies: {names}")
         elif not self.comparison.compared:
             found.append("no request finished under every policy, so no output could be compared")
-        ours = self.figures.get(OURS)
-        if ours is not None and ours.visible_stalls:
-            found.append(f"{OURS}: {ours.visible_stalls} visible stalls, expected none")
         for name, figures in self.figures.items():
             if figures.failed:
                 found.append(f"{name}: {figures.failed} requests ended by an error")

@@ -13,7 +13,7 @@ from tokenix.syscalls.types import Progress
 
 
 def demo(model: str, policies: tuple[str, ...], seed: int, quick: bool, as_json: bool) -> int:
-    """The command. Exit code 1 if outputs differ or a reader had to wait under `progress`."""
+    """The command. Exit code 1 if outputs differ or a request failed."""
     try:
         chosen = check_policies(policies)
     except ValueError as problem:

@@ -85,6 +85,11 @@ def story(report: Report) -> list[str]:
             f"{seconds(ours.ttft_p95_s)}. {OURS} paused streams whose readers still had text to "
             f"read, {ours.preemptions} times, and {_noticed(ours.visible_stalls)}."
         )
+        if ours.rejected:
+            sentences.append(
+                f"{OURS} refused {ours.rejected} requests that it could not have served in time "
+                "(they count as failed in goodput, and have no time to a first token)."
+            )
         best = max(f.output_tokens_per_s for f in others.values())
         wasted = ", ".join(f"{name} {f.wasted_tokens}" for name, f in report.figures.items())
         sentences.append(

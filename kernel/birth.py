@@ -86,6 +86,11 @@ def check_spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> None:
         raise error(errno.EINVAL, f"max_tokens must be at least 1, not {request.max_tokens}")
     if request.min_tokens < 0:
         raise error(errno.EINVAL, f"min_tokens must not be negative ({request.min_tokens})")
+    if request.max_tokens is not None and request.min_tokens > request.max_tokens:
+        raise error(
+            errno.EINVAL,
+            f"min_tokens ({request.min_tokens}) is above max_tokens ({request.max_tokens})",
+        )
     if request.max_pages is not None and request.max_pages < 1:
         raise error(errno.EINVAL, f"max_pages must be at least 1, not {request.max_pages}")
     deadline_s = request.deadline_s

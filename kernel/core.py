@@ -32,7 +32,7 @@ from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.frames import FrameState
-from tokenix.mm.ids import Ticket
+from tokenix.mm.ids import Pid, Ticket
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse, Run
 from tokenix.sched.scheduler import Scheduler
@@ -63,6 +63,8 @@ class Kernel(Lifecycle):
         super().__init__(info, scheduler, params, eos_tokens)
         self.in_flight: InFlight | None = None
         self._plan_wake_s: float | None = None
+        self._leaving: frozenset[Pid] = frozenset()
+        """Who the present plan pauses."""
         self._copies_resume_s = 0.0
 
     # ---- the step ----
@@ -222,8 +224,10 @@ class Kernel(Lifecycle):
         self._plan_wake_s = plan.wake_s
         for refuse in plan.refuse:
             self._refuse(self.processes[refuse.pid], refuse)
+        self._leaving = frozenset(pause.pid for pause in plan.pause)
         for pause in plan.pause:
             self._pause(self.processes[pause.pid], pause)
+        self._leaving = frozenset()
         arrived = [self._bring_in(self.processes[pid]) for pid in (*plan.resume, *plan.admit)]
         self._forward(plan)
         if self.in_flight is None:
@@ -271,8 +275,9 @@ class Kernel(Lifecycle):
         self.move(process, State.SWAPPING_OUT if waits else State.SWAPPED)
 
     def _donors(self) -> list[AddressSpace]:
-        """Running spaces, the one whose reader is closest behind first."""
-        ready = list(self.scheduler.ready.values())
+        """Running spaces, the one whose reader is closest behind first; not those that the present
+        plan pauses too: it counts on their pages being clean."""
+        ready = [task for pid, task in self.scheduler.ready.items() if pid not in self._leaving]
         ready.sort(key=lambda task: (self.scheduler.lead_s(task, self.now_s), task.entity.pid))
         return [self.processes[task.entity.pid].space for task in ready]
 

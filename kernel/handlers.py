@@ -125,6 +125,7 @@ def nice(kernel: Lifecycle, who: Principal, request: Nice) -> int:
     process = kernel.find_living(who, request.pid)
     check_nice(who, request.nice)
     old, process.entity.nice = process.entity.nice, request.nice
+    kernel.scheduler.note_changed(process)
     kernel.trace.add(kernel.now_s, process.pid, "nice", old=old, new=request.nice)
     return old
 
@@ -152,6 +153,7 @@ def setrlimit(kernel: Lifecycle, who: Principal, request: SetRlimit) -> None:
             raise error(errno.EINVAL, "deadline_s must be positive and finite")
         process.deadline_s = process.entity.deadline_s = kernel.now_s + request.deadline_s
         kernel.watch_deadline(process)
+    kernel.scheduler.note_changed(process)
 
 
 # ---- input and output ----

@@ -20,16 +20,17 @@ def can_never_fit(
 ) -> str | None:
     """Why a process of this size can never be served (E2BIG), or None."""
     tokens = prompt_tokens + max_tokens
-    if tokens > context_tokens:
-        return (
-            f"{prompt_tokens} prompt + {max_tokens} output tokens exceed the context of "
-            f"{context_tokens} tokens; shorten the prompt or lower max_tokens"
-        )
+    asked = f"{prompt_tokens} prompt + {max_tokens} output tokens"
     frames = count_pages(tokens, page_tokens) + 1
     if frames > total_frames:
         return (
-            f"{prompt_tokens} prompt + {max_tokens} output tokens need {frames} KV pages, the "
-            f"device has {total_frames}; shorten the prompt or lower max_tokens"
+            f"{asked} need {frames} KV pages (one to spare), the device has {total_frames}; "
+            "shorten the prompt, lower max_tokens, or give the device more pages"
+        )
+    if tokens > context_tokens:
+        return (
+            f"{asked} exceed the context of {context_tokens} tokens; shorten the prompt or lower "
+            "max_tokens"
         )
     return None
 

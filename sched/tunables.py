@@ -4,9 +4,20 @@ The values of the `progress` rules were found in simulation and hold for all dev
 most of them can be halved or doubled without effect (the safety nets), few are a choice.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 
 from tokenix.sched.entity import Qos
+
+MAY_BE_ZERO = frozenset(
+    {
+        "margin_s", "hysteresis_s", "stall_tolerance_s", "batch_quantum_s", "host_paused_share",
+        "horizon_prefills", "early_spare", "recompute_share", "eta_step", "share_interactive",
+        "share_stream", "share_batch", "share_idle", "buffer_pause_s", "buffer_resume_s",
+        "qoe_keep_s", "seat_reserve", "retract_ahead_tokens",
+    }
+)  # fmt: skip
+"""Where zero switches something off; all other constants are positive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,10 @@ class Tunables:
     retract_clip_tokens: int = 4096
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            least = 0 if each.name in MAY_BE_ZERO else math.ulp(0.0)
+            assert math.isfinite(value) and value >= least, f"{each.name} must be positive"
         assert 0 < self.target_interactive_s <= self.target_stream_s
         assert self.target_stream_s <= self.target_batch_s <= self.target_idle_s
         assert self.patience_factor >= 1 and self.max_wait_targets >= 1

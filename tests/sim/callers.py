@@ -32,6 +32,7 @@ from tokenix.kernel.calls import (
 from tokenix.kernel.event import Reply
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader, ReaderKind
+from tokenix.sched.policies import POLICIES
 from tokenix.tests.sim.follow import Follower
 from tokenix.tests.sim.machine import ROOT
 
@@ -394,7 +395,7 @@ class Callers:
         self.world.send(Trace(since=0, limit=10), who)
 
     def policy(self) -> None:
-        name = self.chance.choice(["progress", "fcfs", "retract"])
+        name = self.chance.choice(list(POLICIES))
         self.world.send(Sysctl("policy", name), self.chance.choice([ROOT, TENANTS[1]]))
 
     def wild(self) -> None:

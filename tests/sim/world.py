@@ -24,6 +24,7 @@ from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
 from tokenix.mm.ids import Pid
 from tokenix.sched.plan import Pause, PauseMode, Plan
+from tokenix.sched.policies import POLICIES
 from tokenix.sched.view import MemoryView
 from tokenix.tests.sim.callers import Callers
 from tokenix.tests.sim.machine import ROOT, SimMachine
@@ -69,7 +70,7 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
         frames=frames,
         host_slots=int(frames * chance.choice([0, 0.25, 0.5, 1, 2, 4])),
         page_tokens=chance.choice([1, 2, 3, 4, 4, 8]),
-        policy=chance.choice(["progress", "progress", "fcfs", "retract"]),
+        policy=chance.choice(["progress", "progress", *POLICIES]),
         eos_token=chance.choice([None, 0]),
         horizon_s=chance.choice([0.2, 1.0, 3.0]) * slow,
         params=Params(
