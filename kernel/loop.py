@@ -79,10 +79,6 @@ class Pump:
             self._thread.join()
         self._device.close()
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
     def _now_s(self) -> float:
         return self._clock() - self._epoch_s
 

@@ -241,26 +241,16 @@ class Memory:
             self.copies.copy_frame(source.pfn, child.space.append_tail(computed))
         self.frames.unpin(source.pfn)
 
-    def pin_segment(self, pages: list[Page]) -> None:
-        """A named segment keeps these pages on the device."""
-        for page in pages:
-            page.mapped += 1
-            page.active += 1
-            self.index.mark_used(page)
-            self.frames.note(page)
+    def pin_segment(self, process: Process) -> AddressSpace:
+        """A space that keeps the full pages of `process` on the device."""
+        space = self.new_space(process.pid, process.tenant)
+        process.space.share_full_pages(space)
+        space.activate()
+        return space
 
-    def unpin_segment(self, pages: list[Page]) -> None:
-        for page in reversed(pages):
-            page.mapped -= 1
-            page.active -= 1
-            if page.mapped == 0 and page.key is not None:
-                self.index.mark_idle(page)
-            if page.mapped == 0:
-                self.copies.free_slot(page)
-                if page.key is None:
-                    self.frames.release(page)
-                    continue
-            self.frames.note(page)
+    def unpin_segment(self, space: AddressSpace) -> None:
+        for page in space.truncate(0):
+            self.copies.free_slot(page)
 
     # ---- daemons ----
 

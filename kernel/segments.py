@@ -4,12 +4,13 @@ shm_open(name, tokens) -> a process without output computes the KV -> its full p
 """
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenix.kernel.calls import ExitReason, error
 from tokenix.mm.ids import Pid
 from tokenix.mm.page import Page
+from tokenix.mm.space import AddressSpace
 
 if TYPE_CHECKING:
     from tokenix.kernel.lifecycle import Lifecycle
@@ -24,7 +25,8 @@ class Segment:
     """The shm_open that waits for it."""
     pid: Pid
     want_pages: int
-    pages: list[Page] = field(default_factory=list)
+    space: AddressSpace | None = None
+    """Keeps its pages once they are computed."""
 
 
 class Segments:
@@ -44,22 +46,21 @@ class Segments:
         return sum(segment.want_pages for segment in self._by_name.values())
 
     def pinned_pages(self) -> list[Page]:
-        return [page for segment in self._by_name.values() for page in segment.pages]
+        spaces = [segment.space for segment in self._by_name.values() if segment.space is not None]
+        return [page for space in spaces for page in space.pages]
 
     def computed(self, kernel: "Lifecycle", process: "Process") -> None:
         """The KV of the segment's tokens is there: pin its full pages and answer the caller."""
         segment = self._of(process)
         if segment is None:
             return
-        full = process.space.computed // kernel.info.page_tokens
-        segment.pages = process.space.pages[:full]
-        kernel.memory.pin_segment(segment.pages)
-        kernel.reply(segment.call_id, full * kernel.info.page_tokens)
+        segment.space = kernel.memory.pin_segment(process)
+        kernel.reply(segment.call_id, segment.space.computed)
 
     def ended(self, kernel: "Lifecycle", process: "Process") -> None:
         """Its process is gone: without pages, the segment has failed."""
         segment = self._of(process)
-        if segment is not None and not segment.pages:
+        if segment is not None and segment.space is None:
             del self._by_name[segment.tenant, segment.name]
             why = process.exit_error or "its computation was ended"
             kernel.reply(
@@ -71,7 +72,8 @@ class Segments:
         segment = self._by_name.pop((tenant, name), None)
         if segment is None:
             raise error(errno.ENOENT, f"no segment is named {name!r}")
-        kernel.memory.unpin_segment(segment.pages)
+        if segment.space is not None:
+            kernel.memory.unpin_segment(segment.space)
         process = kernel.processes.get(segment.pid)
         if process is not None:
             self._by_name[tenant, name] = segment

@@ -7,7 +7,7 @@ maps the page. Who may write a field:
     mapped, active                mm/space.py
     key                           mm/prefix.py
     slot, generation,
-    loading, leaving              kernel/memory.py, as copies to and from the host tier complete
+    loading, leaving              kernel/copies.py, as copies to and from the host tier complete
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Page:
     key: bytes | None = None
     """Content name of a full page in the prefix index, None while private."""
     mapped: int = 0
-    """Address spaces whose table holds this page, and named segments that pin it."""
+    """Address spaces whose table holds this page (a named segment is one too)."""
     active: int = 0
     """Those among `mapped` that need it resident (not paused)."""
 

@@ -88,10 +88,7 @@ def test_tiny_models_agree_with_transformers(family, tokens):
 
 @pytest.fixture(scope="module")
 def shipped():
-    try:
-        return load_image("smollm2")
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
+    return load_image("smollm2")
 
 
 def ordinary_text():

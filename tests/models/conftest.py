@@ -5,8 +5,4 @@ from tokenix.models.registry import load_image
 
 @pytest.fixture(scope="session")
 def smollm2():
-    pytest.importorskip("gguf")
-    try:
-        return load_image("smollm2")
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+    return load_image("smollm2")
