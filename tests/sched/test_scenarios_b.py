@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tokenix.kernel.params import Params
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos
 from tokenix.sched.plan import Plan
@@ -143,6 +144,16 @@ def test_b14_costs_count_and_not_requests() -> None:
     assert 0.5 < machine.had["big"] / machine.had["small"] < 2.0
     finished = [t.entity.tenant for t in tasks if t.outputs >= t.entity.max_tokens]
     assert finished.count("small") > 5 * finished.count("big")
+
+
+@pytest.mark.parametrize("promised", [{"share_batch": 0.4}, {"share_interactive": 1.1}])
+def test_b16_no_more_is_promised_than_there_is(promised: dict[str, float]) -> None:
+    """Guaranteed shares of the classes, and the segments' share of the frames: at boot."""
+    assert sum(Tunables().share_of(qos) for qos in Qos) <= 1
+    with pytest.raises(AssertionError):
+        Tunables(**promised)
+    with pytest.raises(AssertionError, match="segments leave frames"):
+        Params(max_shm_share=1.0)
 
 
 def test_b18_a_batch_job_of_long_prompts_does_not_touch_chat() -> None:

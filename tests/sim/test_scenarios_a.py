@@ -158,6 +158,33 @@ def test_a6_input_that_never_fits_is_refused(boot: Boot) -> None:
     assert len(machine.output[pid]) == 16
 
 
+def test_a9_who_waited_in_vain_and_goes_leaves_the_queue_moving(boot: Boot) -> None:
+    """A9: a newcomer that finds no room is killed while it waits; those behind it are served
+    as if it had never been."""
+
+    def served_s(blocked: bool) -> list[float]:
+        machine = boot(8, params={"max_zombies": 1})
+        machine.spawn(prompt(1, 17), 8, reader=Reader(tokens_per_s=1000.0))
+        machine.run(until_s=0.01)
+        if blocked:
+            pid = machine.spawn(prompt(2, 20), 8, qos=Qos.BATCH)
+            machine.run(until_s=0.02)
+            assert machine.process(pid).state is State.NEW, "there is no room for it"
+            machine.call(Kill(pid, Signal.KILL))
+            assert machine.ended[pid].reason is ExitReason.KILLED
+        machine.run(until_s=0.02)
+        times = []
+        for number in (3, 4):
+            small = machine.spawn(prompt(number, 5), 4)
+            while small not in machine.ended:
+                machine.advance()
+            times.append(machine.now_s)
+        machine.finish()
+        return times
+
+    assert served_s(blocked=True) == pytest.approx(served_s(blocked=False))
+
+
 def test_a11_an_empty_plan_is_no_command(boot: Boot) -> None:
     """A11: with nothing that may run, no forward is submitted."""
     machine = boot(8)
@@ -213,6 +240,27 @@ def test_a15_stop_again_and_again_is_one_stop(boot: Boot) -> None:
     machine.finish()
 
 
+def test_a15_books_do_not_grow_with_pauses(boot: Boot) -> None:
+    """A15: two hundred stops of one process leave no more behind than one does."""
+    machine = boot(8)
+    pid = machine.spawn(prompt(1, 6), 12)
+    machine.run(until_s=0.03)
+    sizes = []
+    for _ in range(200):
+        for signal in (Signal.STOP, Signal.CONT):
+            machine.call(Kill(pid, signal))
+            if machine.device.next_completion_s() is not None:
+                machine.advance()
+        kernel, memory = machine.kernel, machine.kernel.memory
+        books = (
+            memory.dirty, kernel.deadlines, kernel.dropped, memory.frames.stranded,
+            list(memory.copies.transfers.peek_all()), memory.copies.peek_frame_copies(),
+        )  # fmt: skip
+        sizes.append(sum(len(book) for book in books))
+    assert max(sizes) <= 8 + memory.frames.total
+    machine.finish()
+
+
 def test_a18_a21_each_holds_what_the_other_needs(boot: Boot) -> None:
     """A18, A21: two that fit alone and hold all frames between them: one yields, both end."""
     for slots in (0, 1, 64):
@@ -250,6 +298,25 @@ def test_a23_work_is_bounded(boot: Boot) -> None:
     tokens = sum(len(out) for out in machine.output.values())
     assert machine.kernel.counters.steps <= 3 * tokens
     assert machine.steps <= 10 * tokens
+
+
+@pytest.mark.parametrize("slots", [0, 3, 64])
+def test_a24_the_prefix_cache_changes_times_and_nothing_else(policy: str, slots: int) -> None:
+    """A24: the same crowd, all with one system prompt, under pressure, with the cache and without:
+    everybody says the same; with it, somebody has been spared work."""
+    spared = []
+    for cache in (True, False):
+        machine = SimMachine(12, slots, policy, Params(poison=True, prefix_cache=cache))
+        for number in range(5):
+            machine.spawn(prompt(9, 8) + prompt(number, 3), 16, reader=SLOW_READER)
+            machine.run(until_s=machine.now_s + 0.05)
+        machine.run()
+        refused = [pid for pid, end in machine.ended.items() if end.reason is ExitReason.REFUSED]
+        assert len(refused) <= 3
+        zombies = machine.kernel.zombies.values()
+        spared.append(sum(zombie.usage.cached_tokens for zombie in zombies))
+        machine.finish()
+    assert spared[0] > spared[1] == 0
 
 
 @pytest.mark.parametrize("slots", [0, 1, 3, 64])
