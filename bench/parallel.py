@@ -1,8 +1,9 @@
-"""Many simulated runs over several processes. Results come in the order of the setups."""
+"""Many simulated runs over several processes. Results come in the order of the jobs."""
 
 import multiprocessing
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from queue import Empty
 from typing import Any
 
@@ -10,7 +11,10 @@ from tokenix.bench.simulate import Result, Setup, run
 from tokenix.bench.traces import Trace
 
 Progress = Callable[[int, float], None]
-"""(index of the run, share of it that is done)."""
+"""(index of the job, share of it that is done)."""
+
+Done = Callable[[int, Result], None]
+"""(index of the job, its result): in the order of the jobs, as soon as it can be told."""
 
 _POLL_S = 0.2
 _STEP = 0.02
@@ -19,29 +23,64 @@ _STEP = 0.02
 _worker: dict[str, Any] = {}
 
 
-def run_all(
-    trace: Trace, setups: Sequence[Setup], jobs: int = 1, progress: Progress | None = None
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of many."""
+
+    trace: str
+    setup: Setup
+
+
+def run_jobs(
+    traces: Mapping[str, Trace],
+    jobs: Sequence[Job],
+    processes: int = 1,
+    progress: Progress | None = None,
+    done: Done | None = None,
 ) -> list[Result]:
-    """Run all setups, `jobs` at a time."""
-    if jobs <= 1 or len(setups) <= 1:
-        return [run(trace, setup, _watch(i, progress)) for i, setup in enumerate(setups)]
+    """Run all jobs, `processes` at a time. ValueError: what cannot be simulated."""
+    results: list[Result] = []
+
+    def take(result: Result) -> None:
+        results.append(result)
+        if done is not None:
+            done(len(results) - 1, result)
+
+    if processes <= 1 or len(jobs) <= 1:
+        for index, job in enumerate(jobs):
+            take(run(traces[job.trace], job.setup, _watch(index, progress)))
+        return results
     context = multiprocessing.get_context("spawn")
     told = context.Queue()
-    workers = min(jobs, len(setups))
-    with ProcessPoolExecutor(workers, context, _begin, (trace, told)) as pool:
-        futures = [pool.submit(_work, index, setup) for index, setup in enumerate(setups)]
+    workers = min(processes, len(jobs))
+    with ProcessPoolExecutor(workers, context, _begin, (traces, told)) as pool:
+        futures = [pool.submit(_work, index, job) for index, job in enumerate(jobs)]
         try:
-            while not all(future.done() for future in futures):
-                try:
-                    index, share = told.get(timeout=_POLL_S)
-                except Empty:
-                    continue
-                if progress is not None:
-                    progress(index, share)
-            return [future.result() for future in futures]
+            for future in futures:
+                _wait(future, told, progress)
+                take(future.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    return results
+
+
+def run_all(
+    trace: Trace, setups: Sequence[Setup], processes: int = 1, progress: Progress | None = None
+) -> list[Result]:
+    """Run all setups on one trace."""
+    jobs = [Job(trace.name, setup) for setup in setups]
+    return run_jobs({trace.name: trace}, jobs, processes, progress)
+
+
+def _wait(future: Future[Result], told: Any, progress: Progress | None) -> None:
+    while not future.done():
+        try:
+            index, share = told.get(timeout=_POLL_S)
+        except Empty:
+            continue
+        if progress is not None:
+            progress(index, share)
 
 
 def _watch(index: int, progress: Progress | None) -> Callable[[float], None] | None:
@@ -58,10 +97,11 @@ def _watch(index: int, progress: Progress | None) -> Callable[[float], None] | N
     return tell
 
 
-def _begin(trace: Trace, told: Any) -> None:
-    _worker["trace"], _worker["told"] = trace, told
+def _begin(traces: Mapping[str, Trace], told: Any) -> None:
+    _worker["traces"], _worker["told"] = traces, told
 
 
-def _work(index: int, setup: Setup) -> Result:
+def _work(index: int, job: Job) -> Result:
     told = _worker["told"]
-    return run(_worker["trace"], setup, _watch(index, lambda i, share: told.put((i, share))))
+    watch = _watch(index, lambda i, share: told.put((i, share)))
+    return run(_worker["traces"][job.trace], job.setup, watch)

@@ -9,8 +9,9 @@ The reader needs the first token whenever it comes and then one every 1/rate sec
 shifts those behind it. Requests whose prompt and output exceed 0.9 of the pool are left out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from tokenix.bench.metrics import percentile
 from tokenix.bench.traces import Request, Trace, Window, cut, drop_too_long
@@ -41,6 +42,8 @@ class Setup:
     template_tokens: int = 0
     """Tokens that every prompt begins with (a chat template); only with the prefix cache they
     matter."""
+    warmup_s: float = 0.0
+    """Requests that arrive before this fill the machine and are not counted."""
     drain_s: float = DRAIN_S
 
 
@@ -57,6 +60,8 @@ class Outcome:
     finished: bool = False
     refused: bool = False
     preemptions: int = 0
+    work_tokens: int = 0
+    """Prompt and output that were delivered while requests arrived (after the warm-up)."""
 
     @property
     def ttft_s(self) -> float | None:
@@ -113,6 +118,9 @@ class Result:
     """Requests too long for the pool, not counted anywhere."""
     kv_pages: int
     makespan_s: float
+    useful_tokens_per_s: float
+    """Prompt and output that finished requests were delivered while requests arrived, per second
+    of that time: what the machine does for good under this load."""
     preemptions: int
     steps: int
     outcomes: tuple[Outcome, ...]
@@ -149,13 +157,19 @@ def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
     machine = SimMachine(setup.machine)
     pool_tokens = machine.kv_pages * machine.roofline.page_tokens
     requests, left_out = drop_too_long(cut(trace, setup.window), pool_tokens)
-    if not requests:
+    if not requests or requests[-1].arrival_s < setup.warmup_s:
         raise ValueError(f"no request of {trace.name} is in the window and fits into the pool")
     outcomes = [Outcome(request, refused=True) for request in requests]
     indices: dict[int, int] = {}
     prompts = Prompts(trace.block_tokens, setup.template_tokens)
-    last_s = requests[-1].arrival_s
     declared = setup.declared or setup.reader
+    last_s = requests[-1].arrival_s
+
+    def note() -> None:
+        for end in machine.take_ended():
+            index = indices.pop(end.pid)
+            outcomes[index] = _outcome(requests[index], end, setup, last_s)
+
     for index, request in enumerate(requests):
         machine.advance(request.arrival_s)
         pid = machine.spawn(
@@ -168,40 +182,38 @@ def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
         if pid is not None:
             indices[pid] = index
             outcomes[index] = Outcome(request)
-        _note(machine.take_ended(), indices, outcomes, setup.reader)
+        note()
         if watch is not None and index % 64 == 0:
             watch(0.9 * index / len(requests))
-    _drain(machine, last_s + setup.drain_s, watch)
-    _note(machine.take_ended(), indices, outcomes, setup.reader)
+    most = max(1, len(indices))
+    end_s = last_s + setup.drain_s
+    while indices and machine.now_s < end_s and machine.advance(min(end_s, machine.now_s + 10.0)):
+        note()
+        if watch is not None:
+            watch(0.9 + 0.1 * max(0.0, 1 - len(indices) / most))
+    machine.terminate()
+    note()
+    if watch is not None:
+        watch(1.0)
     return _summarise(setup, machine, outcomes, left_out)
 
 
-def _drain(machine: SimMachine, end_s: float, watch: Watch | None) -> None:
-    most = max(1, machine.living)
-    while machine.now_s < end_s and machine.advance(min(end_s, machine.now_s + 10.0)):
-        if watch is not None:
-            watch(0.9 + 0.1 * max(0.0, 1 - machine.living / most))
-    machine.terminate()
-    if watch is not None:
-        watch(1.0)
-
-
-def _note(
-    ended: list[Ended], indices: Mapping[int, int], outcomes: list[Outcome], rate: float
-) -> None:
-    for end in ended:
-        index = indices[end.pid]
-        times_s = end.times_s
-        outcomes[index] = replace(
-            outcomes[index],
-            first_s=times_s[0] if times_s else None,
-            last_s=times_s[-1] if times_s else None,
-            tokens=len(times_s),
-            late_s=lateness_s(times_s, rate),
-            finished=end.complete,
-            refused=end.refused,
-            preemptions=end.preemptions,
-        )
+def _outcome(request: Request, end: Ended, setup: Setup, last_s: float) -> Outcome:
+    times_s = end.times_s
+    work = bisect_right(times_s, last_s) - bisect_left(times_s, setup.warmup_s)
+    if times_s and setup.warmup_s <= times_s[0] <= last_s:
+        work += request.prompt_tokens
+    return Outcome(
+        request,
+        first_s=times_s[0] if times_s else None,
+        last_s=times_s[-1] if times_s else None,
+        tokens=len(times_s),
+        late_s=lateness_s(times_s, setup.reader),
+        finished=end.complete,
+        refused=end.refused,
+        preemptions=end.preemptions,
+        work_tokens=work,
+    )
 
 
 class Prompts:
@@ -239,7 +251,10 @@ def _mark(number: int) -> tuple[int, int, int]:
     return (size % VOCAB, size // VOCAB % VOCAB, size // VOCAB**2 % (VOCAB // 2) + side)
 
 
-def _summarise(setup: Setup, machine: SimMachine, outcomes: list[Outcome], left_out: int) -> Result:
+def _summarise(setup: Setup, machine: SimMachine, every: list[Outcome], left_out: int) -> Result:
+    useful = sum(o.work_tokens for o in every if o.finished)
+    arrivals_s = every[-1].request.arrival_s - setup.warmup_s
+    outcomes = [o for o in every if o.request.arrival_s >= setup.warmup_s]
     ttfts = [o.ttft_s for o in outcomes if o.ttft_s is not None]
     stats = machine.vmstat()
     first_s = outcomes[0].request.arrival_s
@@ -264,6 +279,7 @@ def _summarise(setup: Setup, machine: SimMachine, outcomes: list[Outcome], left_
         left_out=left_out,
         kv_pages=machine.kv_pages,
         makespan_s=makespan_s,
+        useful_tokens_per_s=useful / arrivals_s if arrivals_s else 0.0,
         preemptions=int(stats["preemptions"]),
         steps=machine.steps,
         outcomes=tuple(outcomes),

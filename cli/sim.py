@@ -15,6 +15,7 @@ sim = App(
 )
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
+Jobs = Annotated[int, Parameter(name=["--jobs", "-j"], help="Processes.")]
 Presets = Annotated[Path | None, Parameter(help="TOML file with more devices and models.")]
 Measured = Annotated[
     list[Path] | None,
@@ -46,6 +47,8 @@ def simulate(
     start: Annotated[float, Parameter(help="Where they begin, after scaling.")] = 0.0,
     seed: Annotated[int, Parameter(help="1: the trace's own start; others: elsewhere.")] = 1,
     sample: Annotated[float, Parameter(help="Share of the requests to keep.")] = 1.0,
+    warmup: Annotated[float, Parameter(help="Seconds at the start not counted.")] = 0.0,
+    drain: Annotated[float, Parameter(help="Seconds a run may go on after them.")] = 1500.0,
     prefix_cache: Annotated[bool, Parameter(help="Share equal prefixes (hash ids).")] = False,
     tenants: Annotated[bool, Parameter(help="The trace's clients are tenants.")] = False,
     set_: Annotated[
@@ -54,7 +57,7 @@ def simulate(
     presets: Presets = None,
     json: Json = False,
     plot: Annotated[Path | None, Parameter(help="Write curves to this image.")] = None,
-    jobs: Annotated[int, Parameter(name=["--jobs", "-j"], help="Processes.")] = 1,
+    jobs: Jobs = 1,
 ) -> int:
     """Replay a trace under each policy, load and reader; print the figures of each run."""
     from tokenix.cli.sim_run import SimPlan, simulate_all
@@ -66,6 +69,7 @@ def simulate(
         rate_scales=_numbers("--rate-scale", rate_scale), readers=_numbers("--reader", reader),
         declared=declared, kv_gb=kv_gb, kv_pages=kv_pages, link_gbps=link_gbps,
         host_pools=host_pools, tp=tp, duration=duration, start=start, seed=seed, sample=sample,
+        warmup=warmup, drain=drain,
         prefix_cache=prefix_cache, tenants=tenants, tunables=_settings(set_ or []),
     )  # fmt: skip
     return simulate_all(plan, as_json=json, plot=plot, jobs=jobs)
@@ -94,6 +98,29 @@ def calibrate(
     from tokenix.cli.sim_run import calibrate_device
 
     return calibrate_device(measured, device, model, kv_pages, max_running, presets, rounds)
+
+
+@sim.command
+def grid(
+    *,
+    out: Annotated[Path, Parameter(help="JSON lines: results are appended; what is there stays.")],
+    points: Annotated[int, Parameter(help="Random points.")] = 300,
+    seed: Annotated[int, Parameter(help="Which points.")] = 1,
+    policy: Annotated[str, Parameter(help="What is run.")] = "progress,fcfs,retract,fcfs+reject",
+    redo: Annotated[str, Parameter(help="Policies to run again, with commas.")] = "",
+    trace: Annotated[str, Parameter(help="Names in --folder; default: all four.")] = "",
+    device: Annotated[str, Parameter(help="One or more.")] = "h100,a100-40,rtx4090",
+    folder: Annotated[Path | None, Parameter(help="Default: ../shared/traces.")] = None,
+    json: Json = False,
+    jobs: Jobs = 1,
+) -> int:
+    """Random points of load, pool, reader, link, trace and device: is progress nowhere worse?"""
+    from tokenix.cli.sim_grid import run_grid
+
+    return run_grid(
+        out, points, seed, _words(policy), _words(redo) if redo else [],
+        _words(trace) if trace else [], _words(device), folder, jobs, json,
+    )  # fmt: skip
 
 
 @sim.command(name="presets")

@@ -42,6 +42,8 @@ class SimPlan:
     start: float
     seed: int
     sample: float
+    warmup: float
+    drain: float
     prefix_cache: bool
     tenants: bool
     tunables: dict[str, float]
@@ -56,6 +58,7 @@ class SimPlan:
                 ),
                 Window(scale, self.start, self.duration, self.seed, self.sample),
                 reader, self.declared, tenants=self.tenants,
+                warmup_s=self.warmup, drain_s=self.drain,
             )
             for scale in self.rate_scales
             for reader in self.readers
@@ -69,7 +72,7 @@ def simulate_all(plan: SimPlan, as_json: bool, plot: Path | None, jobs: int) -> 
     try:
         trace = read_trace(plan.trace)
         setups = plan.setups(_catalog(plan.presets))
-        with _progress(setups) as progress:
+        with bars(len(setups)) as progress:
             results = run_all(trace, setups, jobs, progress)
     except ValueError as problem:
         raise UsageError(str(problem)) from None
@@ -208,8 +211,8 @@ def _show_errors(path: Path, device: str, errors: calibration.Errors) -> None:
 
 
 @contextmanager
-def _progress(setups: Sequence[Setup]) -> Iterator[Progress | None]:
-    """Bars on a terminal, nothing elsewhere."""
+def bars(runs: int) -> Iterator[Progress | None]:
+    """A bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -218,18 +221,14 @@ def _progress(setups: Sequence[Setup]) -> Iterator[Progress | None]:
     from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        every = bars.add_task(f"{len(setups)} runs", total=float(len(setups)))
-        shares = [0.0] * len(setups)
+    with Bars(*columns, console=Console(stderr=True), transient=True) as shown:
+        every = shown.add_task(f"{runs} runs", total=float(runs))
+        shares = [0.0] * runs
 
         def tell(index: int, share: float) -> None:
             shares[index] = share
-            setup = setups[index]
-            bars.update(
-                every,
-                completed=sum(shares),
-                description=f"{setup.machine.policy} {setup.window.rate_scale:g}x",
-            )
+            finished = sum(part >= 1 for part in shares)
+            shown.update(every, completed=sum(shares), description=f"{finished} of {runs} runs")
 
         yield tell
 

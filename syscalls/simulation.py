@@ -267,6 +267,11 @@ def roofline_of(options: SimOptions) -> Roofline:
     )
 
 
+def memory_pages(options: SimOptions) -> int:
+    """KV pages that fit beside the weights. ValueError: the model does not fit."""
+    return roofline_of(options).memory_pages()
+
+
 def _pool(options: SimOptions, roofline: Roofline) -> int:
     if options.kv_pages is not None:
         pages = options.kv_pages

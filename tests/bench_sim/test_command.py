@@ -99,3 +99,25 @@ def test_plot(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     words = ["sim", "--trace", str(trace), "--rate-scale", "1,2", "--plot", str(image)]
     assert main([*words, "--policy", "fcfs,progress"]) == 0
     assert image.read_bytes().startswith(b"\x89PNG")
+
+
+def test_grid_resumes_and_concludes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenix.bench.grid.overload_points", list)
+    lines = [f"{i * 0.3},{200 + 31 * (i % 6)},{5 + i % 4}\n" for i in range(70)]
+    text = "arrival_s,prompt_tokens,output_tokens\n" + "".join(lines)
+    (tmp_path / "made.csv").write_text(text)
+    out = tmp_path / "grid.jsonl"
+    words = ["sim", "grid", "--points", "1", "--out", str(out), "--folder", str(tmp_path)]
+    words += ["--trace", "made", "--device", "h100"]
+    assert main([*words, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "0 of 8 runs are done" in captured.err
+    assert json.loads(captured.out)["every"]["points"] == 1
+    whole = out.read_text()
+    assert main(words) == 0
+    assert "1 points" in capsys.readouterr().out and out.read_text() == whole
+    assert main([*words, "--redo", "progress"]) == 0
+    assert "7 of 8 runs are done" in capsys.readouterr().err
+    assert len(out.read_text().splitlines()) == 9

@@ -1,0 +1,261 @@
+"""The "nowhere worse" experiment: random points of load x pool x reader x link x trace x device.
+
+    point     drawn without repetition from the grid below, by seed
+    load      times what `fcfs` sustains with that pool and those very requests (capacity.py)
+    pool      share of what no preemption needs, or of the device if that is less
+    window    a stretch of the trace that starts anywhere; about `ARRIVALS_S` of arrivals, of which
+              the first fifth fills the machine and is not counted
+    cell      one policy (and its bound) at one point: one line of the file of results
+
+Results are appended as they come, so that a run can be interrupted and resumed; a line about the
+same cell replaces an earlier one.
+"""
+
+import itertools
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tokenix.bench.capacity import needed_pages, sustained_rate
+from tokenix.bench.parallel import Job, Progress, run_jobs
+from tokenix.bench.simulate import Result, Setup
+from tokenix.bench.traces import Request, Trace, Window, cut, drop_too_long
+from tokenix.syscalls.simulation import SimOptions, memory_pages, roofline_of
+
+TRACES = (
+    "azure_code_2023", "azure_conv_2023", "mooncake_conversation", "servegen_deepseek_r1",
+)  # fmt: skip
+DEVICES = ("h100", "a100-40", "rtx4090")
+LOADS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.3, 2.0)
+POOLS = (0.1, 0.25, 0.5, 1.0)
+READERS = (5.0, 10.0, 20.0, 40.0)
+LINKS = (3.0, 12.0, 25.0, 50.0)
+BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.0)
+"""Of `fcfs+reject`, in seconds of queued prefill."""
+OVERLOADS = (1.0, 2.0, 3.0)
+
+POLICIES = ("progress", "fcfs", "retract", "fcfs+reject")
+
+ARRIVALS_S = 100.0
+WARMUP = 0.2
+FEW, MANY = 120, 600
+"""Requests of a point: it lasts longer, or less long, to keep to these."""
+MOST_OUTPUT = 300_000
+"""Tokens of output at a point; it bounds what it costs."""
+DRAIN_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    trace: str
+    device: str
+    load: float
+    pool: float
+    reader: float
+    link: float
+    seed: int = 1
+    """Where in the trace it starts."""
+    long: bool = False
+    """More requests, so that what builds up in overload is seen."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """What is run at a point."""
+
+    point: Point
+    policy: str
+    bound_s: float = 0.0
+    """`fcfs+reject` only."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.policy}@{self.bound_s:g}" if self.bound_s else self.policy
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one cell."""
+
+    requests: int
+    kv_pages: int
+    rate: float
+    """Arrivals per second."""
+    goodput: float
+    attained: float
+    stall_rate: float
+    rejected: int
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    output_tokens_per_s: float
+    useful_tokens_per_s: float
+    wasted_tokens: int
+    swap_gb: float
+    preemptions: int
+    digest: str
+
+
+Figured = Mapping[Cell, Figures]
+
+
+@dataclass(slots=True)
+class Placed:
+    """Points made into runs; remembers what is common to points."""
+
+    traces: Mapping[str, Trace]
+    _windows: dict[Point, tuple[SimOptions, Window]] = field(default_factory=dict)
+
+    def job(self, cell: Cell) -> Job:
+        """ValueError: nothing of the trace fits into the pool."""
+        point = cell.point
+        if point not in self._windows:
+            self._windows[point] = place(point, self.traces[point.trace])
+        options, window = self._windows[point]
+        tunables = {"reject_bound_s": cell.bound_s} if cell.bound_s else {}
+        machine = SimOptions(
+            device=point.device, policy=cell.policy, kv_pages=options.kv_pages,
+            link_gb_per_s=point.link, tunables=tunables,
+        )  # fmt: skip
+        assert window.duration_s is not None
+        return Job(
+            point.trace,
+            Setup(machine, window, point.reader, warmup_s=WARMUP * window.duration_s,
+                  drain_s=DRAIN_S),
+        )  # fmt: skip
+
+
+def draw_points(
+    count: int, seed: int, traces: Sequence[str] = TRACES, devices: Sequence[str] = DEVICES
+) -> list[Point]:
+    """`count` different points (all there are, if less). Fewer are the beginning of more."""
+    grid = list(itertools.product(traces, devices, LOADS, POOLS, READERS, LINKS))
+    chance = random.Random(seed)
+    chance.shuffle(grid)
+    return [Point(*axes, seed=chance.randrange(2, 1 << 20)) for axes in grid[:count]]
+
+
+def overload_points() -> list[Point]:
+    """The cases of the collapse experiment, each at `OVERLOADS`."""
+    cases = (
+        ("azure_conv_2023", "h100", 0.25, 25.0),
+        ("azure_conv_2023", "h100", 0.5, 3.0),
+        ("servegen_deepseek_r1", "h100", 1.0, 25.0),
+        ("servegen_deepseek_r1", "rtx4090", 1.0, 12.0),
+        ("mooncake_conversation", "h100", 0.5, 12.0),
+        ("azure_code_2023", "a100-40", 0.25, 12.0),
+    )
+    return [
+        Point(trace, device, load, pool, 5.0, link, long=True)
+        for trace, device, pool, link in cases
+        for load in OVERLOADS
+    ]
+
+
+def cells_of(point: Point, policies: Sequence[str]) -> list[Cell]:
+    """A cell for each policy, several for the one that is tuned."""
+    cells = []
+    for policy in policies:
+        bounds = BOUNDS if policy == "fcfs+reject" else (0.0,)
+        cells += [Cell(point, policy, bound) for bound in bounds]
+    return cells
+
+
+def place(point: Point, trace: Trace) -> tuple[SimOptions, Window]:
+    """The pool and the window of a point. ValueError: nothing of the trace fits into the pool."""
+    options = SimOptions(device=point.device)
+    roofline = roofline_of(options)
+    every = cut(trace, Window(seed=point.seed))
+    need = needed_pages(every, roofline.page_tokens)
+    pages = max(2, int(point.pool * min(need, memory_pages(options))))
+    kept, _ = drop_too_long(every, pages * roofline.page_tokens)
+    if len(kept) < 2:
+        raise ValueError(f"no request of {trace.name} fits into {pages} pages")
+    most = 4 if point.long else 1
+    count = _count(kept, point.load * sustained_rate(kept, roofline, pages), most)
+    rate = point.load * sustained_rate(kept[:count], roofline, pages)
+    start_s = kept[0].arrival_s
+    span_s = (kept[count].arrival_s if count < len(kept) else kept[-1].arrival_s + 1.0) - start_s
+    duration_s = count / rate
+    scale = max(span_s, 1e-3) / duration_s
+    window = Window(scale, start_s / scale, duration_s, point.seed)
+    return SimOptions(device=point.device, kv_pages=pages), window
+
+
+def _count(requests: Sequence[Request], rate: float, most: int) -> int:
+    """How many requests a point has; `most`: times what is usual, at most."""
+    wanted = min(max(FEW, int(rate * ARRIVALS_S)), most * MANY, len(requests))
+    output = 0
+    for count, request in enumerate(requests[:wanted], 1):
+        output += request.output_tokens
+        if output > most * MOST_OUTPUT and count >= FEW // 2:
+            return count
+    return wanted
+
+
+def figures_of(result: Result, rate: float) -> Figures:
+    return Figures(
+        result.requests, result.kv_pages, rate, result.goodput, result.attained,
+        result.visible_stall_rate, result.rejected, result.ttft_p50_s, result.ttft_p95_s,
+        result.output_tokens_per_s, result.useful_tokens_per_s, result.wasted_tokens,
+        result.swap_gb, result.preemptions, result.digest,
+    )  # fmt: skip
+
+
+# ---- the file ----
+
+
+def read_cells(path: Path) -> dict[Cell, Figures]:
+    """What a file of results has; a line cut short by an interruption is nothing. ValueError."""
+    found: dict[Cell, Figures] = {}
+    lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            row = json.loads(line)
+            cell = Cell(Point(**row["point"]), row["policy"], row["bound_s"])
+            found[cell] = Figures(**row["figures"])
+        except (ValueError, KeyError, TypeError) as why:
+            if number == len(lines):
+                break
+            raise ValueError(f"{path}: line {number} is not a result: {why}") from None
+    return found
+
+
+def run_cells(
+    placed: Placed,
+    cells: Sequence[Cell],
+    path: Path,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> None:
+    """Run `cells` and append their figures to `path`. ValueError."""
+    jobs = [placed.job(cell) for cell in cells]
+    _mend(path)
+    with path.open("a", encoding="utf-8") as lines:
+
+        def note(index: int, result: Result) -> None:
+            cell, window = cells[index], jobs[index].setup.window
+            assert window.duration_s is not None
+            warm_s = jobs[index].setup.warmup_s
+            rate = result.requests / (window.duration_s - warm_s)
+            row = {
+                "point": asdict(cell.point), "policy": cell.policy, "bound_s": cell.bound_s,
+                "figures": asdict(figures_of(result, rate)),
+            }  # fmt: skip
+            lines.write(json.dumps(row) + "\n")
+            lines.flush()
+
+        run_jobs(placed.traces, jobs, processes, progress, note)
+
+
+def _mend(path: Path) -> None:
+    """Take off a last line that was cut short."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if whole != data:
+        path.write_bytes(whole)

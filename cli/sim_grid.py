@@ -1,0 +1,111 @@
+"""What `tokenix sim grid` does: the random grid, run or resumed, and what it says."""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenix.bench import grid, gridsum
+from tokenix.bench.gridsum import Short, Slice, Summary
+from tokenix.bench.traces import Trace, read_trace
+from tokenix.cli import stdout
+from tokenix.cli.sim_run import SHARED_TRACES, bars
+from tokenix.cli.status import OK, UsageError
+
+SHOWN = 12
+"""Points listed where `progress` is short."""
+
+
+def run_grid(
+    out: Path,
+    points: int,
+    seed: int,
+    policies: Sequence[str],
+    redo: Sequence[str],
+    traces: Sequence[str],
+    devices: Sequence[str],
+    folder: Path | None,
+    jobs: int,
+    as_json: bool,
+) -> int:
+    traces, folder = traces or grid.TRACES, folder or SHARED_TRACES
+    try:
+        drawn = grid.draw_points(points, seed, traces, devices)
+        overload = [p for p in grid.overload_points() if p.trace in traces and p.device in devices]
+        cells = [cell for point in drawn for cell in grid.cells_of(point, policies)]
+        cells += [grid.Cell(point, gridsum.OURS) for point in overload]
+        done = grid.read_cells(out)
+        missing = [cell for cell in cells if cell not in done or cell.policy in redo]
+        placed = grid.Placed(_read(folder, traces))
+        if missing:
+            print(f"{len(cells) - len(missing)} of {len(cells)} runs are done", file=sys.stderr)
+            with bars(len(missing)) as progress:
+                grid.run_cells(placed, missing, out, jobs, progress)
+        summary = gridsum.summarise(grid.read_cells(out), drawn, overload)
+    except ValueError as problem:
+        raise UsageError(str(problem)) from None
+    if as_json:
+        stdout.write(json.dumps(summary.as_json(), indent=2) + "\n")
+    else:
+        _show(summary, placed, folder)
+    return OK
+
+
+def _read(folder: Path, names: Sequence[str]) -> dict[str, Trace]:
+    return {name: read_trace(folder / f"{name}.csv") for name in names}
+
+
+def _show(summary: Summary, placed: grid.Placed, folder: Path) -> None:
+    every = summary.every
+    policies = list(every.goodput)
+    lines = [
+        f"{every.points} points; goodput of {gridsum.OURS} within 2 points of the best of "
+        f"{', '.join(gridsum.BASELINES)}: {every.within:.1%}, worst {-every.worst_deficit:+.3f}; "
+        f"P95 later than an equal baseline's: {every.late}",
+        "bounds of fcfs+reject (s): "
+        + ", ".join(f"{key} {bound:g}" for key, bound in summary.bounds.items()),
+        "",
+        f"{'slice':<24}{'n':>5} | goodput "
+        + "".join(f"{policy:>12}" for policy in policies)
+        + f" | {'within':>6} {'worst':>7} {'late':>4} | {'stalled':>8} {'points':>6} | "
+        f"{'refused':>8} | tok/s of best",
+    ]
+    lines += [_line(part, policies) for part in [every, *summary.slices]]
+    for title, shorts, unit in (
+        ("goodput short", summary.deficits, ""), ("P95 late", summary.late, " s"),
+    ):  # fmt: skip
+        lines += ["", f"{title}: {len(shorts)} points"]
+        for short in shorts[:SHOWN]:
+            lines += [f"  {-short.by if not unit else short.by:+.3f}{unit} to {short.policy}"]
+            lines += [f"    {command(placed, short, folder)}"]
+    if summary.overload:
+        lines += ["", "overload, progress at 1x, 2x, 3x: tokens/s of finished requests (goodput)"]
+    for case, figures in summary.overload.items():
+        shown = "  ".join(f"{f.useful_tokens_per_s:.0f} ({f.goodput:.3f})" for f in figures)
+        lines.append(f"  {case:<52} {shown}")
+    stdout.write("\n".join(lines) + "\n")
+
+
+def _line(part: Slice, policies: Sequence[str]) -> str:
+    ours = gridsum.OURS
+    goodputs = "".join(f"{part.goodput.get(policy, 0.0):>12.3f}" for policy in policies)
+    return (
+        f"{part.name:<24}{part.points:>5} |         {goodputs} | {part.within:>6.1%} "
+        f"{-part.worst_deficit:>+7.3f} {part.late:>4} | {part.stall_rate[ours]:>8.3%} "
+        f"{part.stalling:>6} | {part.rejected[ours]:>8.1%} | {part.throughput:.3f}"
+    )
+
+
+def command(placed: grid.Placed, short: Short, folder: Path) -> str:
+    """The command that runs the two policies at that point again."""
+    job = placed.job(grid.Cell(short.point, short.policy))
+    machine, window = job.setup.machine, job.setup.window
+    words = ["tokenix", "sim", "--trace", str(folder / f"{job.trace}.csv")]
+    words += ["--device", machine.device, "--policy", f"{gridsum.OURS},{short.policy}"]
+    words += ["--rate-scale", repr(window.rate_scale), "--kv-pages", str(machine.kv_pages)]
+    words += ["--link-gbps", f"{short.point.link:g}", "--reader", f"{short.point.reader:g}"]
+    words += ["--start", repr(window.start_s), "--duration", repr(window.duration_s)]
+    words += ["--seed", str(window.seed), "--warmup", repr(job.setup.warmup_s)]
+    words += ["--drain", f"{job.setup.drain_s:g}"]
+    return shlex.join(words)
