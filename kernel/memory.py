@@ -84,7 +84,7 @@ class Memory:
         outgoing = sum(
             1
             for transfer in self.copies.transfers.peek_all()
-            if transfer.direction is Direction.OUT
+            if transfer.direction is Direction.OUT and not transfer.abandoned
             for item in transfer.items
             if item.page.active == 0 and item.page.pfn is not None
         )

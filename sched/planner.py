@@ -12,6 +12,7 @@
 Pure: reads the world, writes only the draft it returns.
 """
 
+import math
 from collections.abc import Callable
 
 from tokenix.sched import admission, batch, decode, reader, resume, seats
@@ -89,4 +90,5 @@ def wake_time_s(draft: Draft) -> float | None:
     if draft.policy.patience:
         readers = [task for task in draft.newcomers() if reader.tier_of(task.entity) == 0]
         times += [admission.give_up_s(world, task) for task in readers]
-    return max(min(times), world.now_s + TICK_S) if times else None
+    soonest_s = min(times, default=math.inf)  # a fork that was seen already never gives up
+    return max(soonest_s, world.now_s + TICK_S) if soonest_s < math.inf else None

@@ -55,7 +55,7 @@ class TransferTable:
     def take(self, ticket: Ticket) -> Transfer | None:
         """Remove and return the transfer of `ticket`; None if it is not one of ours."""
         transfer = self._by_ticket.pop(ticket, None)
-        if transfer is not None:
+        if transfer is not None and not transfer.abandoned:
             self._pages[transfer.direction] -= len(transfer.items)
         return transfer
 
@@ -68,9 +68,11 @@ class TransferTable:
         ]
         for transfer in late:
             transfer.abandoned = True
+            self._pages[transfer.direction] -= len(transfer.items)
         return late
 
     def count_pages(self, direction: Direction) -> int:
+        """Pages in flight that somebody may wait for: what was given up holds up nobody."""
         return self._pages[direction]
 
     def peek_all(self) -> Iterable[Transfer]:

@@ -167,3 +167,6 @@ def test_wake_is_in_the_future_and_none_without_reason() -> None:
     made = plan(scheduler(paused=[paused(1, 10, lead_s=0.3101)], ready=[stream(9)]), 50, **BUSY)
     assert made.wake_s is None or made.wake_s >= NOW + 1e-3
     assert not math.isinf(made.wake_s or 0.0)
+    fork = newcomer(1)  # its reader has seen text already: it never gives up
+    fork.entity.delivered_tokens = 5
+    assert plan(scheduler(waiting=[fork]), 0).wake_s is None

@@ -173,6 +173,40 @@ def test_d8_who_needs_lost_frames_fails_with_a_reason(cache: bool) -> None:
     machine.check_output(pid)
 
 
+def test_d8_a_copy_that_never_ends_holds_up_no_other(cache: bool) -> None:
+    """D8: given up, it is not on its way any more, and pages are written behind as before."""
+    machine = machine_with(Fault("hang_out", nth=0), cache=cache)
+    pid = machine.spawn(PROMPT, 4, keep_open=True)
+    machine.run(until_s=10.0)
+    copies = machine.kernel.memory.copies
+    assert [transfer.abandoned for transfer in copies.transfers.peek_all()] == [True]
+    stop(machine, pid)
+    view = machine.kernel.memory.view()
+    assert view.outgoing_frames == 0 and view.out_queue_s == 0.0
+    before = copies.pages_out
+    other = machine.spawn(tuple(range(100, 110)), 12)
+    machine.run(until_s=machine.now_s + 5.0)
+    machine.check_output(other)
+    assert copies.pages_out > before, "its pages were cleaned while it ran"
+    machine.call(Kill(pid, Signal.KILL))
+
+
+def test_d8_a_page_whose_copy_never_ends_is_computed_again(cache: bool) -> None:
+    """D8: what a stopped process has left in a copy that hangs does not wait for it when it goes
+    on, nor does anybody who needs its other frames."""
+    machine = machine_with(Fault("hang_out", nth=0), Fault("hang_out", nth=1), cache=cache)
+    pid = machine.spawn(PROMPT, 8)
+    machine.run(until_s=0.02)
+    machine.call(Kill(pid, Signal.STOP))
+    machine.run(until_s=10.0)
+    other = evict(machine, 16)
+    assert machine.ended[other].reason is ExitReason.LENGTH
+    machine.call(Kill(pid, Signal.CONT))
+    machine.run(until_s=machine.now_s + 5.0)
+    assert machine.ended[pid].reason is ExitReason.LENGTH
+    machine.check_output(pid)
+
+
 @pytest.mark.parametrize("kind", ["delay_out", "delay_in"])
 def test_d8_a_late_copy_does_no_harm(cache: bool, kind: Kind) -> None:
     """D8: what arrives after its deadline is dropped, and its frames come back."""

@@ -61,10 +61,11 @@ def test_transfers_are_found_by_ticket_in_any_order() -> None:
 def test_overdue_transfers_are_told_once_and_stay_until_their_fence() -> None:
     table = TransferTable()
     table.add(transfer(1, 1, 5.0))
-    assert table.take_overdue(4.9) == []
+    assert table.take_overdue(4.9) == [] and table.count_pages(Direction.OUT) == 1
     assert [late.ticket for late in table.take_overdue(5.0)] == [1]
+    assert table.count_pages(Direction.OUT) == 0, "nobody waits for it"
     assert table.take_overdue(6.0) == [] and table.next_deadline_s() is None
-    assert table.take(Ticket(1)) is not None
+    assert table.take(Ticket(1)) is not None and table.count_pages(Direction.OUT) == 0
 
 
 # ---- link ----
