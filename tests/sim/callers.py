@@ -126,7 +126,7 @@ class Callers:
 
     def observe(self) -> None:
         for follower in self.followers.values():
-            if follower.keep_open:
+            if follower.keep_open or follower.written:
                 follower.observe()
 
     def check_reply(self, request: Request, who: Principal, reply: Reply) -> None:

@@ -32,7 +32,8 @@ class Follower:
         self.process = process
         self.keep_open = process.stdin_open
         self.written: deque[int] = deque(process.stdin)
-        """Input that was accepted and is not part of a turn yet."""
+        """Input that was accepted and is not part of a turn yet. A fork has some from the start,
+        even if its stdin is closed."""
         self.bounds = {process.max_tokens}
         """Every max_tokens it ever had."""
         self.turns: list[Turn] = []

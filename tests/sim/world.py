@@ -22,16 +22,20 @@ from tokenix.kernel.calls import Principal, Request
 from tokenix.kernel.event import Event, Reply
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
-from tokenix.mm.ids import Pid
+from tokenix.mm.frames import FrameState
+from tokenix.mm.ids import Pfn, Pid
 from tokenix.sched.plan import Pause, PauseMode, Plan
 from tokenix.sched.policies import POLICIES
 from tokenix.sched.view import MemoryView
+from tokenix.swap.slots import SlotState
+from tokenix.swap.transfers import Direction
 from tokenix.tests.sim.callers import Callers
 from tokenix.tests.sim.machine import ROOT, SimMachine
 
 FAULTS: dict[Kind, float] = {
     "fail_out": 0.15, "fail_in": 0.15, "corrupt_slot": 0.1, "lose_slot": 0.1,
-    "delay_out": 0.1, "delay_in": 0.1, "device": 0.05, "row": 0.01,
+    "delay_out": 0.1, "delay_in": 0.1, "hang_out": 0.05, "hang_in": 0.05,
+    "device": 0.05, "row": 0.01,
 }  # fmt: skip
 
 STEPS_PER_TOKEN = 12
@@ -222,16 +226,40 @@ class World:
         todo = sum(p.max_tokens + p.length + len(p.stdin) for p in kernel.processes.values())
         bound = MIN_STEPS + STEPS_PER_TOKEN * todo
         for _ in range(bound):
-            idle = not kernel.processes and self.machine.device.next_completion_s() is None
+            idle = not kernel.processes and not self._count_copies()
             if idle and not self._heap and not self._inbox:
                 if self.callers.reap():
                     continue
                 self.callers.check_over()
-                audit.check_idle(kernel)
-                assert self.machine.device.fences.count_unfinished() == 0
+                self._check_idle()
                 return
             assert self._step(None), f"deadlock: nothing will ever happen; left: {self._left()}"
         raise AssertionError(f"livelock: {bound} steps after healing, not all have ended")
+
+    def _count_copies(self) -> int:
+        """Commands that will still end, and copies whose deadline has not come."""
+        transfers = self.machine.kernel.memory.copies.transfers.peek_all()
+        waited_for = sum(not transfer.abandoned for transfer in transfers)
+        return waited_for + (self.machine.device.next_completion_s() is not None)
+
+    def _check_idle(self) -> None:
+        """Everything is given back, but for what copies keep that never end: their frames and
+        slots, and nothing else."""
+        kernel, device = self.machine.kernel, self.machine.device
+        hung = list(kernel.memory.copies.transfers.peek_all())
+        assert device.fences.count_unfinished() == len(hung)
+        if not hung:
+            audit.check_idle(kernel)
+            return
+        audit.check(kernel)
+        frames, slots = kernel.memory.frames, kernel.memory.slots
+        lost = {item.pfn for transfer in hung for item in transfer.items}
+        kept = [Pfn(i) for i in range(frames.total) if frames.pins(Pfn(i))]
+        assert set(kept) == lost, f"frames {kept} are pinned, {sorted(lost)} are lost"
+        assert frames.count(FrameState.HELD) == len(kernel.segments.pinned_pages())
+        written = [item for t in hung for item in t.items if t.direction is Direction.OUT]
+        assert slots.count(SlotState.WRITING) == len(written)
+        assert not kernel.readers and not kernel.waiters, "blocked calls leak"
 
     def _check_busy(self) -> None:
         """Whoever can run does, unless copies are under way that bring it memory."""
