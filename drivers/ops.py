@@ -14,6 +14,8 @@ which an unfinished command on another queue writes, nor one that writes what su
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
 
 
@@ -56,16 +58,14 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """Draw one token after the last token of a row."""
+    """Draw one token after the last token of a row, at position `Row.end`."""
 
     params: SamplingParams
-    position: int
-    """Index the drawn token will have in its sequence; with the seed it keys the random number."""
     history: Sequence[int]
-    """The sequence so far. Append-only: entries below `position` are stable, read no others, and
+    """The sequence so far. Append-only: entries below the position are stable, read no others, and
     read it only if `params.needs_history`."""
     prompt_tokens: int
-    """history[:prompt_tokens] is the prompt, the rest up to `position` is output."""
+    """history[:prompt_tokens] is the prompt, the rest up to the position is output."""
     banned: tuple[int, ...] = ()
     """Token ids that may not be drawn (end of text while below min_tokens)."""
 
@@ -84,6 +84,25 @@ class Row:
     sample: SampleSpec | None
     """None: a prefill chunk that is not the last one; only KV is produced."""
 
+    @property
+    def end(self) -> int:
+        """Position behind the row: where the drawn token goes. With the seed it keys the chance."""
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Decodes:
+    """Rows of one token each that draw the next, as columns: they are most rows of most steps."""
+
+    pids: Sequence[Pid] = ()
+    starts: Sequence[int] = ()
+    tokens: Sequence[int] = ()
+    specs: Sequence[SampleSpec] = ()
+
+    def rows(self) -> tuple[Row, ...]:
+        columns = zip(self.pids, self.starts, self.tokens, self.specs, strict=True)
+        return tuple(Row(pid, start, (token,), spec) for pid, start, token, spec in columns)
+
 
 @dataclass(frozen=True, slots=True)
 class TableDelta:
@@ -96,7 +115,7 @@ class TableDelta:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """One step of the model over a batch of rows (decodes and prefill chunks mixed).
+    """One step of the model over a batch: `decodes`, then `rows` (prefill chunks).
 
     At most one row per process. `drop` names processes whose block tables may be forgotten.
     """
@@ -105,6 +124,11 @@ class Forward:
     rows: tuple[Row, ...]
     tables: tuple[TableDelta, ...] = ()
     drop: tuple[Pid, ...] = ()
+    decodes: Decodes = Decodes()
+
+    def all_rows(self) -> tuple[Row, ...]:
+        """The whole batch, in the order of the results."""
+        return self.decodes.rows() + self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +180,7 @@ class Poison:
 Command = Forward | CopyOut | CopyIn | CopyFrame | Poison
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(msgspec.Struct, frozen=True, gc=False):
     """A drawn token. `top` holds (token, logprob) pairs, most likely first."""
 
     token: int
@@ -174,10 +197,10 @@ class RowFault:
 
 @dataclass(frozen=True, slots=True)
 class ForwardDone:
-    """`results` is parallel to the command's rows; None where the row asked for no sample."""
+    """`results` is parallel to the command's `all_rows`; None where a row asked for no sample."""
 
     ticket: Ticket
-    results: tuple[Sampled | RowFault | None, ...]
+    results: Sequence[Sampled | RowFault | None]
 
 
 @dataclass(frozen=True, slots=True)

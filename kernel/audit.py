@@ -21,11 +21,12 @@ def check(kernel: Kernel) -> None:
         active = process.state in RESIDENT
         assert process.space.active == active, f"{process.pid} is {process.state.value}"
         assert process.todo_tokens >= (0 if process.max_tokens == 0 or not process.in_turn else 1)
+        assert process.ends == sum(not hasattr(item, "token") for item in process.out)
         assert process.unread == sum(hasattr(item, "token") for item in process.out)
         assert process.unread <= kernel.params.pipe_tokens, "pipes are bounded"
         if process.state is State.RUNNING:
             flight = kernel.in_flight
-            assert flight is not None and any(p is process for p, _ in flight.rows)
+            assert flight is not None and any(p is process for p in flight.processes())
         waits = memory.awaits(process.pid)
         moving = process.state in (State.SWAPPING_IN, State.SWAPPING_OUT)
         assert waits == moving, f"{process.pid} is {process.state.value}, awaits {waits}"

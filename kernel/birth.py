@@ -80,7 +80,7 @@ def check_spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> None:
     if not request.tokens:
         raise error(errno.EINVAL, "the prompt is empty; give at least one token")
     vocab = kernel.info.vocab_tokens
-    if not all(0 <= token < vocab for token in request.tokens):
+    if min(request.tokens) < 0 or max(request.tokens) >= vocab:
         raise error(errno.EINVAL, f"a prompt token is outside the vocabulary 0..{vocab - 1}")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise error(errno.EINVAL, f"max_tokens must be at least 1, not {request.max_tokens}")

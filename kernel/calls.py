@@ -8,6 +8,8 @@ import errno
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from tokenix.drivers.ops import SamplingParams
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
@@ -246,8 +248,7 @@ class ExitReason(enum.Enum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True, gc=False):
     """One generated token. `text` is what it made readable: may be empty, may be several pieces."""
 
     token: int

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 
 from tokenix.drivers.ops import RowFault, Sampled
 from tokenix.kernel.calls import ExitReason, Output, ReadResult, TurnEnd
-from tokenix.kernel.process import Process
+from tokenix.kernel.process import STALE, Process
+from tokenix.kernel.state import State
 from tokenix.mm.page import Page
+
+Drawn = Sampled | RowFault | None
+"""What the device says of one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,31 +24,66 @@ class Committed:
     """Pages that have become full."""
 
 
-DELIVERED = Committed(delivered=True)
+def commit_decodes(
+    processes: Sequence[Process], results: Sequence[Drawn], now_s: float, took_s: float
+) -> tuple[list[Process], list[tuple[Process, Drawn]]]:
+    """One token each for streams in full swing: (those that have it, in the pipe, and are ready
+    again; those that `commit_row` must look at). See `Process.quiet_until`."""
+    quiet: list[Process] = []
+    others: list[tuple[Process, Drawn]] = []
+    for process, drawn in zip(processes, results, strict=True):
+        space = process.space
+        if (
+            space.computed + 1 >= process.quiet_until
+            or type(drawn) is not Sampled
+            or drawn.token in process.stop_tokens
+        ):
+            others.append((process, drawn))
+            continue
+        space.advance_one()
+        process.tokens.append(drawn.token)
+        process.out.append(Output(drawn.token, "", now_s, drawn.logprob, drawn.top))
+        process.state = State.READY
+        usage = process.usage
+        usage.output_tokens += 1
+        usage.decode_s += took_s
+        usage.page_seconds += len(space.pages) * took_s
+        quiet.append(process)
+    return quiet, others
 
 
 def commit_row(
-    process: Process,
-    tokens: int,
-    result: Sampled | RowFault | None,
-    now_s: float,
-    context_tokens: int,
+    process: Process, tokens: int, result: Drawn, now_s: float, context_tokens: int
 ) -> Committed:
     """KV of the next `tokens` tokens is written, and perhaps one more token was drawn."""
     if isinstance(result, RowFault):
         return Committed(ended=ExitReason.ERROR, error=result.reason)
-    space, usage = process.space, process.usage
+    space = process.space
     computed = space.computed + tokens
-    usage.recomputed_tokens += max(0, min(computed, process.furthest) - space.computed)
-    process.furthest = max(process.furthest, computed)
+    again = max(0, min(computed, process.furthest) - space.computed)
+    process.usage.recomputed_tokens += again
     filled = space.advance(process.tokens, computed)
     if result is not None:
         ended = _deliver(process, result, now_s, context_tokens)
-        if ended is None and not filled:
-            return DELIVERED
         return Committed(True, ended, filled=filled)
     done = process.max_tokens == 0 and process.todo_tokens == 0
     return Committed(ended=ExitReason.LENGTH if done else None, filled=filled)
+
+
+def find_quiet_until(process: Process, context_tokens: int, pipe_tokens: int) -> int:
+    """See `Process.quiet_until`; for a process past its first token that nobody waits for."""
+    if process.text is not None or process.hold or not process.in_turn:
+        return 0
+    space = process.space
+    to_go = min(
+        process.max_tokens - process.output_tokens,
+        context_tokens - process.length,
+        pipe_tokens - process.unread,
+        space.page_tokens - space.computed % space.page_tokens,
+    )
+    if process.output_tokens < process.min_tokens:
+        to_go = min(to_go, process.min_tokens - process.output_tokens)
+    return space.computed + to_go
 
 
 def _deliver(
@@ -53,13 +92,14 @@ def _deliver(
     """Append the token and put it into the pipe. Returns why the turn is over, if it is."""
     process.tokens.append(drawn.token)
     process.usage.output_tokens += 1
+    if process.output_tokens == process.min_tokens:
+        process.spec = STALE  # its stop tokens are not banned any more
     stop = drawn.token in process.stop_tokens
     text = ""
     if process.text is not None and not stop:
         text = process.text.push(drawn.token)
         stop = process.text.stopped is not None and process.output_tokens > process.min_tokens
     process.out.append(Output(drawn.token, text, now_s, drawn.logprob, drawn.top))
-    process.unread += 1
     if stop:
         return ExitReason.STOP
     if process.output_tokens >= process.max_tokens or process.length >= context_tokens:
@@ -72,6 +112,7 @@ def close_turn(process: Process, reason: ExitReason) -> None:
     if process.in_turn:
         tail = process.text.flush() if process.text is not None else ""
         process.out.append(TurnEnd(reason, tail))
+        process.ends += 1
         process.in_turn = False
         process.last_turn = reason
 
@@ -84,12 +125,12 @@ def take_output(process: Process, max_tokens: int) -> ReadResult | None:
         head = process.out[0]
         if isinstance(head, TurnEnd):
             turn_ended = head
+            process.ends -= 1
         elif len(outputs) < max_tokens:
             outputs.append(head)
         else:
             break
         process.out.popleft()
-    process.unread -= len(outputs)
     eof = process.exit_reason is not None and not process.out
     if not outputs and turn_ended is None and not eof:
         return None

@@ -8,13 +8,14 @@ plan is made when it has retired. Time is an argument, so a run is a function of
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.ops import (
     CopyDone,
     CopyFailed,
+    Decodes,
     DeviceFault,
     Forward,
     ForwardDone,
@@ -24,12 +25,12 @@ from tokenix.drivers.ops import (
 )
 from tokenix.kernel import handlers
 from tokenix.kernel.calls import ExitReason, KernelError
-from tokenix.kernel.commit import commit_row
+from tokenix.kernel.commit import Drawn, commit_decodes, commit_row, find_quiet_until
 from tokenix.kernel.event import Call, Command, Event
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.memory import Lost, MemoryEvent
 from tokenix.kernel.params import Params
-from tokenix.kernel.process import Process
+from tokenix.kernel.process import STALE, Process
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pid, Ticket
@@ -43,11 +44,17 @@ class InFlight:
     """The forward pass that the device is running."""
 
     ticket: Ticket
-    rows: tuple[tuple[Process, int], ...]
-    """(process, tokens), parallel to the command's rows."""
+    decodes: list[Process]
+    chunks: list[tuple[Process, int]]
+    """(process, tokens). Both parallel to the command's rows."""
     started_s: float
     prefill_tokens: int
-    decodes: int
+
+    def processes(self) -> Iterator[Process]:
+        """Everybody in it."""
+        yield from self.decodes
+        for process, _ in self.chunks:
+            yield process
 
 
 class Kernel(Lifecycle):
@@ -143,39 +150,55 @@ class Kernel(Lifecycle):
 
     def _forward_done(self, done: ForwardDone) -> None:
         flight = self._retire(done.ticket)
-        self.counters.steps += 1
+        counters, decodes = self.counters, len(flight.decodes)
         took_s = self.now_s - flight.started_s
+        singles = sum(1 for _, tokens in flight.chunks if tokens == 1)
+        counters.steps += 1
+        counters.computed_tokens += decodes
         self.scheduler.note_step(
-            flight.started_s, self.now_s, flight.prefill_tokens, flight.decodes
+            flight.started_s, self.now_s, flight.prefill_tokens, decodes + singles
         )
-        for (process, tokens), result in zip(flight.rows, done.results, strict=True):
-            if process.state is not State.RUNNING:
-                continue
-            process.faults = 0
-            if tokens > 1 or process.entity.first_token_s is None:
-                process.usage.prefill_s += took_s
-            else:
-                process.usage.decode_s += took_s
-            recomputed = process.usage.recomputed_tokens
-            outcome = commit_row(process, tokens, result, self.now_s, self.info.max_context_tokens)
-            self.counters.computed_tokens += tokens
-            self.counters.recomputed_tokens += process.usage.recomputed_tokens - recomputed
-            self.move(process, State.STOPPED if process.hold else State.READY)
-            for page in outcome.filled:
-                self.memory.dirty.push(process.pid, page)
-            if outcome.delivered:
-                self._delivered(process)
-            if outcome.ended is not None:
-                self.end_turn(process, outcome.ended, outcome.error)
-            elif process.over_pages:
-                self.end_turn(process, ExitReason.PAGES)
+        streams, others = commit_decodes(flight.decodes, done.results[:decodes], self.now_s, took_s)
+        counters.output_tokens += len(streams)
+        self.scheduler.note_decoded(streams, self.now_s)
+        for process, drawn in others:
+            self._commit(process, 1, drawn, took_s)
+        for (process, tokens), drawn in zip(flight.chunks, done.results[decodes:], strict=True):
+            counters.computed_tokens += tokens
+            self._commit(process, tokens, drawn, took_s)
+
+    def _commit(self, process: Process, tokens: int, drawn: Drawn, took_s: float) -> None:
+        """One row of the pass, with all that may follow from it."""
+        if process.state is not State.RUNNING:
+            return
+        usage, context_tokens = process.usage, self.info.max_context_tokens
+        process.faults = 0
+        usage.page_seconds += process.space.mapped * took_s
+        if tokens > 1 or process.entity.first_token_s is None:
+            usage.prefill_s += took_s
+        else:
+            usage.decode_s += took_s
+        recomputed = usage.recomputed_tokens
+        outcome = commit_row(process, tokens, drawn, self.now_s, context_tokens)
+        self.counters.recomputed_tokens += usage.recomputed_tokens - recomputed
+        self.move(process, State.STOPPED if process.hold else State.READY)
+        for page in outcome.filled:
+            self.memory.dirty.push(process.pid, page)
+        if outcome.delivered:
+            self._delivered(process)
+        if outcome.ended is not None:
+            self.end_turn(process, outcome.ended, outcome.error)
+        elif process.over_pages:
+            self.end_turn(process, ExitReason.PAGES)
+        elif outcome.delivered and process.pid not in self.readers:
+            pipe_tokens = self.params.pipe_tokens
+            process.quiet_until = find_quiet_until(process, context_tokens, pipe_tokens)
 
     def _delivered(self, process: Process) -> None:
         self.counters.output_tokens += 1
         if process.usage.ttft_s is None:
             process.usage.ttft_s = self.now_s - process.entity.arrival_s
         self.scheduler.note_delivered(process, self.now_s, 1)
-        process.usage.stalls = process.entity.stalls
         self.serve_readers(process)
         if process.unread >= self.params.pipe_tokens:
             self.set_hold(process, Hold.PIPE)
@@ -186,13 +209,15 @@ class Kernel(Lifecycle):
         flight = self._retire(fault.ticket)
         self.counters.device_faults += 1
         self.trace.add(self.now_s, None, "device-fault", reason=fault.reason)
-        for process, _ in flight.rows:
+        members = list(flight.processes())
+        for process in members:
             if process.state is not State.RUNNING:
                 continue
             process.faults += 1
+            process.quiet_until = 0  # until a good pass
             process.table_known = 0
             self.move(process, State.STOPPED if process.hold else State.READY)
-            if len(flight.rows) == 1 and process.faults > self.params.max_faults:
+            if len(members) == 1 and process.faults > self.params.max_faults:
                 self.exit(process, ExitReason.ERROR, f"the device failed: {fault.reason}")
 
     def _retire(self, ticket: Ticket) -> InFlight:
@@ -200,8 +225,6 @@ class Kernel(Lifecycle):
         assert flight is not None and flight.ticket == ticket, "one forward is in flight"
         self.in_flight = None
         self.memory.frames.lift_fence()
-        for process, _ in flight.rows:
-            process.usage.page_seconds += process.space.mapped * (self.now_s - flight.started_s)
         return flight
 
     def _run_timers(self) -> None:
@@ -304,49 +327,95 @@ class Kernel(Lifecycle):
         return False
 
     def _forward(self, plan: Plan) -> None:
+        decodes, chunks = plan.decodes, plan.chunks
+        suspect = self._find_suspect(plan)
+        if suspect is not None:
+            decodes, chunks = (), (suspect,)
+        tables: list[TableDelta] = []
+        streams, rest = self._take_decodes(decodes, tables)
         rows: list[Row] = []
         work: list[tuple[Process, int]] = []
-        tables: list[TableDelta] = []
-        prefill = decodes = 0
-        for run in self._without_suspects(plan.run):
+        prefill = 0
+        for run in (*rest, *chunks):
             process = self.processes[run.pid]
             todo = process.todo_tokens
             if process.state is not State.READY or todo == 0:
                 continue
             tokens = min(run.tokens, todo)
-            if not self.memory.grow(process, tokens):
-                self.counters.plan_misses += 1
+            if not self._map(process, tokens, tables):
                 continue
-            if todo == 1:
-                decodes += 1
-            else:
-                prefill += tokens
+            prefill += tokens if todo > 1 else 0
             start = process.space.computed
             spec = process.sample_spec() if tokens == todo and process.max_tokens > 0 else None
-            rows.append(
-                Row(process.pid, start, tuple(process.tokens[start : start + tokens]), spec)
-            )
+            piece = tuple(process.tokens[start : start + tokens])
+            rows.append(Row(process.pid, start, piece, spec))
             work.append((process, tokens))
-            delta = self.memory.table_delta(process)
-            if delta is not None:
-                tables.append(delta)
-        if not rows:
-            return
+        if streams.pids or rows:
+            self._launch(streams, rows, work, tables, prefill)
+
+    def _launch(
+        self,
+        streams: Decodes,
+        rows: list[Row],
+        work: list[tuple[Process, int]],
+        tables: list[TableDelta],
+        prefill: int,
+    ) -> None:
         self.memory.frames.raise_fence()
         self._poison()
         ticket = self.new_ticket()
-        self.commands.append(Forward(ticket, tuple(rows), tuple(tables), tuple(self.dropped)))
+        dropped = tuple(self.dropped)
+        self.commands.append(Forward(ticket, tuple(rows), tuple(tables), dropped, streams))
         self.dropped.clear()
-        for process, _ in work:
-            self.move(process, State.RUNNING)
-        self.in_flight = InFlight(ticket, tuple(work), self.now_s, prefill, decodes)
+        members = [self.processes[pid] for pid in streams.pids]
+        self.in_flight = flight = InFlight(ticket, members, work, self.now_s, prefill)
+        for process in flight.processes():
+            process.state = State.RUNNING
 
-    def _without_suspects(self, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    def _take_decodes(
+        self, pids: Sequence[Pid], tables: list[TableDelta]
+    ) -> tuple[Decodes, list[Run]]:
+        """Columns for streams that draw their next token, and who is to go as a row instead."""
+        page_tokens = self.info.page_tokens
+        taken = [self.processes[pid] for pid in pids]
+        others: dict[Pid, Run | None] = {}
+        for process in [
+            process
+            for process in taken
+            if process.spec is STALE or process.table_known * page_tokens <= process.space.computed
+        ]:
+            if not process.max_tokens:  # computes a segment: draws nothing
+                others[process.pid] = Run(process.pid, 1)
+            elif self._map(process, 1, tables):
+                process.sample_spec()
+            else:
+                others[process.pid] = None
+        if others:
+            taken = [process for process in taken if process.pid not in others]
+        columns = Decodes(
+            pids if not others else [process.pid for process in taken],
+            [process.space.computed for process in taken],
+            [process.tokens[-1] for process in taken],
+            [process.spec for process in taken],
+        )
+        return columns, [run for run in others.values() if run is not None]
+
+    def _map(self, process: Process, tokens: int, tables: list[TableDelta]) -> bool:
+        """Pages for its next tokens, and the device told of them; False: memory is short."""
+        if not self.memory.grow(process, tokens):
+            self.counters.plan_misses += 1
+            return False
+        delta = self.memory.table_delta(process)
+        if delta is not None:
+            tables.append(delta)
+        return True
+
+    def _find_suspect(self, plan: Plan) -> Run | None:
         """One who may be the cause of device faults runs alone, so that no one else suffers."""
-        for run in runs if self.counters.device_faults else ():
+        for run in plan.run if self.counters.device_faults else ():
             if self.processes[run.pid].faults >= self.params.max_faults:
-                return (run,)
-        return runs
+                return run
+        return None
 
     def _poison(self) -> None:
         """Junk-fill what was freed, ordered before the forward that is about to be submitted. The

@@ -144,6 +144,7 @@ def setrlimit(kernel: Lifecycle, who: Principal, request: SetRlimit) -> None:
         reach = process.reach(request.max_tokens)
         check_fits(kernel, reach - request.max_tokens, request.max_tokens)
         process.max_tokens = process.entity.max_tokens = request.max_tokens
+    process.quiet_until = 0
     if request.max_pages is not None:
         if request.max_pages < 1:
             raise error(errno.EINVAL, f"max_pages must be at least 1, not {request.max_pages}")

@@ -6,7 +6,9 @@ Everything here is bookkeeping at one moment; `kernel.core` adds the step that m
 """
 
 import errno
+import hashlib
 import heapq
+from array import array
 from collections import deque
 from collections.abc import Sequence
 
@@ -25,7 +27,7 @@ from tokenix.kernel.commit import close_turn, take_output
 from tokenix.kernel.event import Call, Command, Reply, WaitingCall
 from tokenix.kernel.memory import Memory
 from tokenix.kernel.params import Params
-from tokenix.kernel.process import Process
+from tokenix.kernel.process import STALE, Process
 from tokenix.kernel.segments import Segments
 from tokenix.kernel.state import ALLOWED, Hold, State
 from tokenix.kernel.stats import Counters
@@ -159,6 +161,7 @@ class Lifecycle:
     def set_hold(self, process: Process, hold: Hold) -> None:
         """The process may not run until `clear_hold`. Idempotent, legal in every state."""
         process.hold |= hold
+        process.quiet_until = 0
         if process.state is State.READY:
             self.move(process, State.STOPPED)
         elif process.state is not State.RUNNING and process.state is not State.ZOMBIE:
@@ -196,6 +199,7 @@ class Lifecycle:
             process.stdin.clear()
             process.prompt_tokens = process.length
             process.in_turn = True
+            process.spec = STALE
             if process.fresh_text is not None:
                 process.text = process.fresh_text.copy()
             process.usage.prompt_tokens = process.length
@@ -208,7 +212,9 @@ class Lifecycle:
         """The process is over, whatever it was doing: everything it held is given back."""
         close_turn(process, reason)
         process.exit_reason, process.exit_error = reason, problem
+        process.quiet_until = 0
         process.usage.total_s = self.now_s - process.spawned_s
+        process.usage.stalls = process.entity.stalls
         self.memory.release(process)
         self.dropped.append(process.pid)
         self.move(process, State.ZOMBIE)
@@ -249,6 +255,7 @@ class Lifecycle:
         waiting = WaitingCall(call.call_id, call.principal, request)
         if isinstance(request, Read):
             self.readers.setdefault(request.pid, deque()).append(waiting)
+            self.processes[request.pid].quiet_until = 0
         else:
             self.waiters[call.call_id] = waiting
 
@@ -333,7 +340,5 @@ def end_of_file(process: Process) -> KernelError:
 
 def _fold(tokens: Sequence[int]) -> int:
     """A number that tells token sequences apart in traces."""
-    folded = 0
-    for token in tokens:
-        folded = (folded * 1_000_003 + token + 1) & 0xFFFFFFFFFFFFFFFF
-    return folded
+    digest = hashlib.blake2b(array("I", tokens), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

@@ -406,6 +406,7 @@ class Memory:
 
     def _truncate(self, process: Process, full_pages: int) -> None:
         if full_pages < process.space.mapped:
+            process.furthest = max(process.furthest, process.space.computed)
             for page in process.space.truncate(full_pages):
                 self.copies.free_slot(page)
             process.table_known = min(process.table_known, full_pages)

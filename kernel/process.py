@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from tokenix.drivers.ops import SampleSpec, SamplingParams
 from tokenix.kernel.calls import ExitReason, Output, Principal, Rusage, TextStream, TurnEnd
@@ -9,6 +10,8 @@ from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.entity import SchedEntity
+
+STALE: Final = SampleSpec(SamplingParams(), (), 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +40,8 @@ class Process:
     table_known: int = 0
     """Entries of its block table that the device has and that are still right."""
     furthest: int = 0
-    """The most tokens whose KV it ever had computed; below it, computing is computing again."""
+    """The most tokens whose KV it had computed when it lost some; below it, computing is computing
+    again."""
 
     # ---- kernel/core.py and kernel/handlers.py write (through Kernel.move and hold) ----
     state: State = State.NEW
@@ -58,8 +62,13 @@ class Process:
     text: TextStream | None = None
     out: deque[Output | TurnEnd] = field(default_factory=deque)
     """The pipe: output that its reader has not taken yet."""
-    unread: int = 0
-    """Tokens in the pipe."""
+    ends: int = 0
+    """Turn ends in the pipe."""
+    quiet_until: int = 0
+    """A decode that leaves fewer computed tokens than this has no consequence but its token: no
+    page is full, no bound is reached, nobody waits for it. Whatever changes that sets it to 0."""
+    spec: SampleSpec = STALE
+    """How its next tokens are drawn; STALE: `sample_spec` makes it anew."""
     in_turn: bool = True
     """Output of the present turn is not complete."""
     faults: int = 0
@@ -78,6 +87,11 @@ class Process:
     def todo_tokens(self) -> int:
         """Tokens whose KV is not computed yet: 1 for a decode, more for a prefill."""
         return len(self.tokens) - self.space.computed
+
+    @property
+    def unread(self) -> int:
+        """Tokens in the pipe."""
+        return len(self.out) - self.ends
 
     @property
     def output_tokens(self) -> int:
@@ -105,13 +119,9 @@ class Process:
 
     def sample_spec(self) -> SampleSpec:
         """How the token behind the present sequence is drawn."""
-        banned: tuple[int, ...] = ()
-        if self.output_tokens < self.min_tokens:
-            banned = tuple(sorted(self.stop_tokens))
-        return SampleSpec(
-            params=self.sampling,
-            position=len(self.tokens),
-            history=self.tokens,
-            prompt_tokens=self.prompt_tokens,
-            banned=banned,
-        )
+        if self.spec is STALE:
+            banned: tuple[int, ...] = ()
+            if self.output_tokens < self.min_tokens:
+                banned = tuple(sorted(self.stop_tokens))
+            self.spec = SampleSpec(self.sampling, self.tokens, self.prompt_tokens, banned)
+        return self.spec

@@ -38,7 +38,7 @@ def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
         resident_pages=space.mapped - space.missing,
         clean_pages=sum(page.clean for page in space.pages),
         age_s=age_s,
-        rusage=replace(process.usage, total_s=age_s),
+        rusage=replace(process.usage, total_s=age_s, stalls=entity.stalls),
     )
 
 

@@ -124,6 +124,10 @@ class AddressSpace:
                 self._index.insert(self.pages[vpn], self.keys[vpn])
         return self.pages[first:full]
 
+    def advance_one(self) -> None:
+        """KV of one more token is written, and its page is not full yet."""
+        self.computed += 1
+
     def share_full_pages(self, child: "AddressSpace") -> None:
         """Map every full page into `child` (fork); the partial tail is the caller's business."""
         full = self.computed // self.page_tokens

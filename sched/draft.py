@@ -187,17 +187,16 @@ class Draft:
         self.grants[task.entity.pid] = frames
 
     def close(self, wake_s: float | None) -> Plan:
-        """The plan as a frozen value: decodes first, then prefills as they were chosen."""
-        runs = self.world.queues.runlist.runs if self.decoding else ()
+        """The plan as a frozen value."""
+        decodes = self.world.queues.runlist.pids if self.decoding else ()
         if self.resting:
-            runs = tuple(run for run in runs if run.pid not in self.resting)
-        if self.run:
-            runs += tuple(Run(pid, tokens) for pid, tokens in self.run.items())
+            decodes = tuple(pid for pid in decodes if pid not in self.resting)
         return Plan(
             refuse=tuple(self.refuse.values()),
             pause=tuple(self.pause.values()),
             resume=tuple(self.resume),
             admit=tuple(self.admit),
-            run=runs,
+            decodes=decodes,
+            chunks=tuple(Run(pid, tokens) for pid, tokens in self.run.items()),
             wake_s=wake_s,
         )

@@ -62,6 +62,8 @@ class SchedEntity:
     due_s: float = math.inf
     """Deadline of the next token; inf before the first token (see `first_token_s`)."""
     first_token_s: float | None = None
+    period_s: float = 0.0
+    """Paced readers: seconds that a token in time moves `due_s` on; 0: nothing is so simple now."""
     delivered_tokens: int = 0
     read_tokens: int = 0
     read_rate: float = 0.0

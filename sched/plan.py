@@ -46,6 +46,14 @@ class Plan:
     """Bring every missing page back (or recompute), then make it ready."""
     admit: tuple[Pid, ...] = ()
     """Give frames for the whole prompt and one page of growth."""
-    run: tuple[Run, ...] = ()
+    decodes: tuple[Pid, ...] = ()
+    """Compute one token each: streams in full swing, most of most steps."""
+    chunks: tuple[Run, ...] = ()
+    """Prefills, and whoever this very plan made ready."""
     wake_s: float | None = None
     """Plan again no later than this even if nothing happens; None: only events matter."""
+
+    @property
+    def run(self) -> tuple[Run, ...]:
+        """All that is computed."""
+        return tuple(Run(pid, 1) for pid in self.decodes) + self.chunks

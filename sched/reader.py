@@ -122,8 +122,9 @@ def note_delivered(entity: SchedEntity, now_s: float, tokens: int, tunables: Tun
     if entity.pauses_without_progress:
         entity.pauses_without_progress = 0
         entity.leader = False
-    if kind is ReaderKind.PACED and now_s <= entity.due_s < math.inf:  # as nearly always
-        entity.due_s += tokens / (entity.read_rate or max(entity.reader.tokens_per_s, 1e-6))
+    if kind is ReaderKind.PACED and now_s <= entity.due_s < math.inf:
+        entity.period_s = 1.0 / rate_of(entity)
+        entity.due_s += tokens * entity.period_s
         return
     if kind is ReaderKind.HIDDEN:
         return
@@ -187,12 +188,14 @@ def _correct_pace(
         rate = old + (sample - old) * min(1.0, passed_s / tunables.read_window_s)
         most = tunables.read_correction
         entity.read_rate = min(max(rate, declared / most), declared * most)
+        entity.period_s = 0.0
     entity.due_s = now_s + (unread + taken) / rate_of(entity)
 
 
 def note_paused(entity: SchedEntity, now_s: float, tunables: Tunables) -> None:
     """Count a pause without progress; a batch process is owed its next token from now on."""
     entity.paused_since_s = now_s
+    entity.period_s = 0.0
     entity.pauses_without_progress += 1
     entity.leader = entity.pauses_without_progress >= tunables.leader_pauses
     if kind_of(entity) is ReaderKind.BATCH:
@@ -213,6 +216,7 @@ def note_resumed(entity: SchedEntity, computed: int, now_s: float, tunables: Tun
 def restart_turn(entity: SchedEntity, now_s: float) -> None:
     """New input after a finished turn: again before the first token, with a fresh target."""
     entity.due_s = math.inf
+    entity.period_s = 0.0
     entity.first_token_s = None
     entity.waiting_since_s = now_s
     entity.pauses_without_progress = 0
@@ -222,6 +226,7 @@ def restart_turn(entity: SchedEntity, now_s: float) -> None:
 def inherit(parent: SchedEntity, child: SchedEntity) -> None:
     """A fork continues where its parent stands, so that forking gains no priority."""
     child.due_s = parent.due_s
+    child.period_s = 0.0
     child.first_token_s = parent.first_token_s
     child.delivered_tokens = parent.delivered_tokens
     child.read_tokens = parent.delivered_tokens  # its own pipe is empty

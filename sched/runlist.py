@@ -7,7 +7,6 @@ is known when it is looked at, and it is not looked at before.
 
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Task
-from tokenix.sched.plan import Run
 
 
 class RunList:
@@ -17,8 +16,7 @@ class RunList:
         """Of `decodes`: the next token needs a page."""
         self.others: dict[Pid, Task] = {}
         """Prefills, and what has nothing to compute."""
-        self._runs: dict[Pid, Run] = {}
-        self._tuple: tuple[Run, ...] | None = ()
+        self._pids: tuple[Pid, ...] | None = ()
         self._wheel: dict[int, list[Pid]] = {}
         self.turned = forwards
         """Forwards that have been taken into account."""
@@ -27,11 +25,11 @@ class RunList:
     # ---- look only ----
 
     @property
-    def runs(self) -> tuple[Run, ...]:
-        """One token for every decode."""
-        if self._tuple is None:
-            self._tuple = tuple(self._runs.values())
-        return self._tuple
+    def pids(self) -> tuple[Pid, ...]:
+        """Of all decodes."""
+        if self._pids is None:
+            self._pids = tuple(self.decodes)
+        return self._pids
 
     # ---- changes, by queues.py ----
 
@@ -64,16 +62,15 @@ class RunList:
             self.others[pid] = task
             return
         self.decodes[pid] = task
-        self._runs[pid] = Run(pid, 1)
-        self._tuple = None
+        self._pids = None
         self._place(task, forwards)
 
     def drop(self, pid: Pid) -> None:
         if self.others.pop(pid, None) is not None:
             return
-        del self.decodes[pid], self._runs[pid]
+        del self.decodes[pid]
         self.growing.pop(pid, None)
-        self._tuple = None
+        self._pids = None
 
     def _place(self, task: Task, forwards: int) -> None:
         if self._needs_page(task):

@@ -6,6 +6,7 @@ again with less memory is therefore free. All other methods only record.
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 from tokenix.mm.ids import Pid
 from tokenix.sched import levels, reader
@@ -94,6 +95,16 @@ class Scheduler:
         if task.entity.first_token_s is None:
             self.queues.touch(task)
         reader.note_delivered(task.entity, now_s, tokens, self.tunables)
+
+    def note_decoded(self, tasks: Iterable[Task], now_s: float) -> None:
+        """Each of the tasks, all past their first token, was delivered one more token."""
+        for task in tasks:
+            entity = task.entity
+            if entity.period_s and now_s <= entity.due_s:  # as nearly always
+                entity.delivered_tokens += 1
+                entity.due_s += entity.period_s
+            else:
+                reader.note_delivered(entity, now_s, 1, self.tunables)
 
     def note_read(self, task: Task, now_s: float, tokens: int) -> None:
         """The client took `tokens` from the pipe."""

@@ -9,6 +9,15 @@ from tokenix.sched.scheduler import Scheduler
 from tokenix.sched.view import MemoryView
 
 
+def force_pauses(plan: Plan, extra: list[Pause], now_s: float) -> Plan:
+    """`plan`, but these are paused as well."""
+    rude = {pause.pid for pause in extra}
+    decodes = tuple(pid for pid in plan.decodes if pid not in rude)
+    chunks = tuple(run for run in plan.chunks if run.pid not in rude)
+    pause = (*plan.pause, *extra)
+    return replace(plan, pause=pause, decodes=decodes, chunks=chunks, wake_s=now_s)
+
+
 class RudeScheduler(Scheduler):
     """Plans as its base class, but pauses every process after each `every` tokens of progress.
 
@@ -38,9 +47,7 @@ class RudeScheduler(Scheduler):
                 extra.append(Pause(pid, mode, "forced"))
                 self.forced[mode] += 1
                 self._next[pid] = task.length + self._interval()
-        rude = {pause.pid for pause in extra}
-        run = tuple(run for run in plan.run if run.pid not in rude)
-        return replace(plan, pause=(*plan.pause, *extra), run=run, wake_s=now_s)
+        return force_pauses(plan, extra, now_s)
 
     def _interval(self) -> int:
         return self._every or self._random.randint(1, 16)

@@ -184,16 +184,18 @@ class CpuDevice:
             wrong = self._tables.apply(delta)
             if wrong is not None:
                 bad[delta.pid] = wrong
-        pids = [row.pid for row in command.rows]
+        rows = command.all_rows()
+        pids = [row.pid for row in rows]
         assert len(set(pids)) == len(pids), "two rows of one process in a forward"
         results: list[Sampled | RowFault | None] = []
-        for row in command.rows:
+        for row in rows:
             wrong = bad.get(row.pid) or self._reject(row)
             results.append(RowFault(wrong) if wrong is not None else None)
-        good = [row for row, fault in zip(command.rows, results, strict=True) if fault is None]
+        good = [row for row, fault in zip(rows, results, strict=True) if fault is None]
         logits = self._step.forward(self._tables.pages, [self._chunk(row) for row in good])
-        drawn = iter(sample_rows(logits, [row.sample for row in good if row.sample is not None]))
-        for i, row in enumerate(command.rows):
+        asking = [(row.sample, row.end) for row in good if row.sample is not None]
+        drawn = iter(sample_rows(logits, [spec for spec, _ in asking], [end for _, end in asking]))
+        for i, row in enumerate(rows):
             if results[i] is None and row.sample is not None:
                 results[i] = next(drawn)
         return tuple(results)
@@ -204,7 +206,7 @@ class CpuDevice:
 
     def _reject(self, row: Row) -> str | None:
         """Why a row cannot run; kernels check no bounds, so all are checked here."""
-        end = row.start + len(row.tokens)
+        end = row.end
         covered = self._tables.length(row.pid) * self._arena.shape.page_tokens
         if not row.tokens or row.start < 0:
             return f"pid {row.pid} runs {len(row.tokens)} tokens from position {row.start}"

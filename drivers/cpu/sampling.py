@@ -22,8 +22,11 @@ _MASK = (1 << 64) - 1
 _NOT_FINITE = RowFault("logits are not finite: its KV, or the model, is corrupt")
 
 
-def sample_rows(logits: Float32, specs: Sequence[SampleSpec]) -> list[Sampled | RowFault]:
-    """One result for each row of logits [rows, vocab]; rows may be overwritten."""
+def sample_rows(
+    logits: Float32, specs: Sequence[SampleSpec], positions: Sequence[int]
+) -> list[Sampled | RowFault]:
+    """One result for each row of logits [rows, vocab], the token at its position; rows may be
+    overwritten."""
     if not specs:
         return []
     best = logits.argmax(axis=1)
@@ -34,14 +37,14 @@ def sample_rows(logits: Float32, specs: Sequence[SampleSpec]) -> list[Sampled | 
         elif _is_plain(spec):
             results.append(Sampled(token))
         else:
-            results.append(_sample_alone(logits[row], spec))
+            results.append(_sample_alone(logits[row], spec, positions[row]))
     return results
 
 
-def _sample_alone(logits: Float32, spec: SampleSpec) -> Sampled | RowFault:
+def _sample_alone(logits: Float32, spec: SampleSpec, position: int) -> Sampled | RowFault:
     """Whatever a row's options break, they break for that row only."""
     try:
-        return _sample(logits, spec)
+        return _sample(logits, spec, position)
     except Exception as error:
         return RowFault(f"sampling: {type(error).__name__}: {error}")
 
@@ -57,17 +60,17 @@ def _is_plain(spec: SampleSpec) -> bool:
     )
 
 
-def _sample(logits: Float32, spec: SampleSpec) -> Sampled | RowFault:
+def _sample(logits: Float32, spec: SampleSpec, position: int) -> Sampled | RowFault:
     """One row with options; `logits` [vocab] is left as it was."""
     params = spec.params
     strange = [t for t in (*spec.banned, *dict(params.logit_bias)) if not 0 <= t < len(logits)]
     if strange:
         return RowFault(f"token {strange[0]} is outside the vocabulary of {len(logits)}")
-    scores = adjust(logits, spec)
+    scores = adjust(logits, spec, position)
     if not np.isfinite(scores.max()):
         return RowFault("no token may be drawn: all are banned")
     greedy = params.temperature <= 0
-    token = int(scores.argmax()) if greedy else _draw(scores, spec)
+    token = int(scores.argmax()) if greedy else _draw(scores, spec, position)
     if params.logprobs < 0:
         return Sampled(token)
     logprobs = log_softmax(logits)
@@ -76,7 +79,7 @@ def _sample(logits: Float32, spec: SampleSpec) -> Sampled | RowFault:
     return Sampled(token, float(logprobs[token]), top)
 
 
-def adjust(logits: Float32, spec: SampleSpec) -> Float64:
+def adjust(logits: Float32, spec: SampleSpec, position: int) -> Float64:
     """Bias, bans and penalties; a new float64 array [vocab]."""
     params = spec.params
     scores = logits.astype(np.float64)
@@ -86,7 +89,7 @@ def adjust(logits: Float32, spec: SampleSpec) -> Float64:
         scores[list(spec.banned)] = -np.inf
     if not params.needs_history:
         return scores
-    history = np.fromiter(spec.history[: spec.position], np.intp)
+    history = np.fromiter(spec.history[:position], np.intp)
     if params.repetition_penalty != 1.0:
         seen = np.unique(history)
         old = scores[seen]
@@ -97,7 +100,7 @@ def adjust(logits: Float32, spec: SampleSpec) -> Float64:
     return scores
 
 
-def _draw(scores: Float64, spec: SampleSpec) -> int:
+def _draw(scores: Float64, spec: SampleSpec, position: int) -> int:
     """Temperature, top_k, top_p, min_p, then one draw."""
     params = spec.params
     ids, weights = candidates(scores, params.temperature, params.top_k, params.top_p)
@@ -105,7 +108,7 @@ def _draw(scores: Float64, spec: SampleSpec) -> int:
         kept = weights >= params.min_p * weights.max()
         ids, weights = ids[kept], weights[kept]
     running = weights.cumsum()
-    target = uniform(params.seed, spec.position) * running[-1]
+    target = uniform(params.seed, position) * running[-1]
     at = min(int(running.searchsorted(target, side="right")), len(ids) - 1)
     while weights[at] == 0:
         at -= 1

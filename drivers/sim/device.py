@@ -183,7 +183,8 @@ class SimDevice:
     def _submit_forward(self, command: Forward) -> None:
         rows, flight = self.tables.bind(command, self.fences)
         prefill = decodes = kv = pairs = 0
-        for row in command.rows:
+        for bound in rows:
+            row = bound.row
             count = len(row.tokens)
             if count == 1:
                 decodes += 1
@@ -191,7 +192,7 @@ class SimDevice:
                 prefill += count
             kv += row.start + count
             pairs += count * row.start + count * (count + 1) // 2
-        faults = self._faults.take_forward_faults([row.pid for row in command.rows])
+        faults = self._faults.take_forward_faults([bound.row.pid for bound in rows])
         seconds = self._cost.forward_s(prefill, decodes, kv, pairs)
         _, end_s = self._enqueue(command.ticket, flight, seconds)
         self._finish(

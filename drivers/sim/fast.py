@@ -19,7 +19,6 @@ from tokenix.drivers.ops import (
     Forward,
     ForwardDone,
     Poison,
-    Row,
     Sampled,
 )
 from tokenix.drivers.sim.costs import Costs
@@ -76,11 +75,11 @@ class FastDevice:
 
     def submit(self, command: Command, now_s: float) -> None:
         match command:
-            case Forward(ticket=ticket, rows=rows):
-                took_s = self._forward_s(rows)
+            case Forward(ticket=ticket):
+                took_s = self._forward_s(command)
                 self.busy_s += took_s
                 self._compute_free_s = end_s = max(now_s, self._compute_free_s) + took_s
-                heappush(self._ends, (end_s, ticket, ForwardDone(ticket, _draw(rows))))
+                heappush(self._ends, (end_s, ticket, ForwardDone(ticket, _draw(command))))
             case CopyOut(ticket=ticket, pages=pages):
                 self._out_free_s = end_s = max(now_s, self._out_free_s) + self._cost.copy_out_s(
                     len(pages)
@@ -114,26 +113,26 @@ class FastDevice:
     def close(self) -> None:
         self._ends.clear()
 
-    def _forward_s(self, rows: tuple[Row, ...]) -> float:
-        counts = [len(row.tokens) for row in rows]
-        tokens = sum(counts)
-        kv = sum([row.start for row in rows]) + tokens
-        pairs = kv
-        decodes = len(rows)
-        if tokens > decodes:
-            for row, count in zip(rows, counts, strict=True):
-                if count > 1:
-                    decodes -= 1
-                    pairs += (count - 1) * row.start + count * (count - 1) // 2
+    def _forward_s(self, command: Forward) -> float:
+        decodes = len(command.decodes.pids)
+        kv = sum(command.decodes.starts) + decodes
+        tokens, pairs = decodes, kv
+        for row in command.rows:
+            count = len(row.tokens)
+            tokens += count
+            kv += row.end
+            pairs += count * row.start + count * (count + 1) // 2
+            decodes += count == 1
         return self._cost.forward_s(tokens - decodes, decodes, kv, pairs)
 
 
-def _draw(rows: tuple[Row, ...]) -> tuple[Sampled | None, ...]:
-    return tuple(
-        [
-            None
-            if row.sample is None
-            else _DRAWN[(row.pid * _PID_STEP + row.sample.position * _POSITION_STEP) & _MASK]
-            for row in rows
-        ]
-    )
+def _draw(command: Forward) -> list[Sampled | None]:
+    streams = command.decodes
+    drawn: list[Sampled | None] = [
+        _DRAWN[(pid * _PID_STEP + (start + 1) * _POSITION_STEP) & _MASK]
+        for pid, start in zip(streams.pids, streams.starts, strict=True)
+    ]
+    for row in command.rows:
+        token = (row.pid * _PID_STEP + row.end * _POSITION_STEP) & _MASK
+        drawn.append(None if row.sample is None else _DRAWN[token])
+    return drawn

@@ -75,18 +75,18 @@ class SimModel:
     vocab: int
     eos_token: int | None = None
 
-    def draw(self, fold: int, spec: SampleSpec) -> Sampled:
-        """The token after a prefix with `fold`; a pure function of its arguments."""
+    def draw(self, fold: int, spec: SampleSpec, position: int) -> Sampled:
+        """The token at `position`, after a prefix with `fold`; a pure function of its arguments."""
         params = spec.params
         value = _scramble(fold, 0)
         shape = _shape(params)
         if shape:
             value = _scramble(value, shape)
         if params.temperature > 0:
-            value = _scramble(value, spec.position)
+            value = _scramble(value, position)
         if params.needs_history:
             value = _scramble(value, spec.prompt_tokens)
-            for token in spec.history[: spec.position]:
+            for token in spec.history[:position]:
                 value = _scramble(value, token)
         token = self._pick(value, params, spec.banned)
         if params.logprobs < 0:
@@ -152,7 +152,7 @@ def expected_tokens(
         bans = banned
         if eos_token is not None and position - origin < min_tokens:
             bans += (eos_token,)
-        token = model.draw(fold, SampleSpec(params, position, sequence, origin, bans)).token
+        token = model.draw(fold, SampleSpec(params, sequence, origin, bans), position).token
         output.append(token)
         sequence.append(token)
         if token == eos_token and not ignore_eos:

@@ -29,8 +29,8 @@ class Tables:
         for pid in command.drop:
             self._tables.pop(pid, None)
         self._apply_deltas(name, command, fences)
-        rows = [self._bind_row(name, row, fences) for row in command.rows]
-        if len({row.pid for row in command.rows}) < len(command.rows):
+        rows = [self._bind_row(name, row, fences) for row in command.all_rows()]
+        if len({bound.row.pid for bound in rows}) < len(rows):
             fences.report(f"{name}: two rows of one process")
         reads: set[int] = set()
         writes: dict[int, int] = {}
@@ -69,7 +69,7 @@ class Tables:
             self._tables[delta.pid] = table
 
     def _bind_row(self, name: str, row: Row, fences: Fences) -> BoundRow:
-        end = row.start + len(row.tokens)
+        end = row.end
         pages = -(-end // self._page_tokens)
         table = self._tables.get(row.pid, ())
         broken = ""
@@ -81,8 +81,6 @@ class Tables:
             broken = f"position {end - 1} is outside the block table of {len(table)} pages"
         elif min(row.tokens) < 0 or max(row.tokens) >= self._vocab:
             broken = f"a token is outside the vocabulary of {self._vocab}"
-        elif row.sample is not None and row.sample.position != end:
-            broken = f"samples position {row.sample.position} after position {end - 1}"
         if broken:
             fences.report(f"{name}: pid {row.pid}: {broken}")
         return BoundRow(row, table[:pages], broken)

@@ -99,8 +99,7 @@ def bench():
 
 
 def row(pid, tokens, start=0):
-    end = start + len(tokens)
-    return Row(pid, start, tuple(tokens), SampleSpec(GREEDY, end, (), end))
+    return Row(pid, start, tuple(tokens), SampleSpec(GREEDY, (), start + len(tokens)))
 
 
 def test_info_is_measured(bench):

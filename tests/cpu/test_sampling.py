@@ -9,19 +9,19 @@ from tokenix.drivers.ops import RowFault, Sampled, SampleSpec, SamplingParams
 VOCAB = 50
 
 
-def spec(position=10, history=(), prompt=0, banned=(), **params):
-    return SampleSpec(SamplingParams(**params), position, history, prompt, banned)
+def spec(history=(), prompt=0, banned=(), **params):
+    return SampleSpec(SamplingParams(**params), history, prompt, banned)
 
 
-def draw(logits, **options):
-    (result,) = sample_rows(np.array([logits], np.float32), [spec(**options)])
+def draw(logits, position=10, **options):
+    (result,) = sample_rows(np.array([logits], np.float32), [spec(**options)], [position])
     return result
 
 
 def drawn(logits, count=400, **options):
     """The tokens drawn at `count` positions."""
     rows = np.array([logits] * count, np.float32)
-    return [r.token for r in sample_rows(rows, [spec(position=i, **options) for i in range(count)])]
+    return [r.token for r in sample_rows(rows, [spec(**options)] * count, range(count))]
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def test_many_rows_are_drawn_each_for_itself(logits):
         spec(temperature=0.5, top_k=4),
     ]
     rows = np.stack([logits, -logits, logits[::-1], logits * 2])
-    together = sample_rows(rows.copy(), specs)
+    together = sample_rows(rows.copy(), specs, [10] * 4)
     for i in range(4):
-        assert sample_rows(rows[i : i + 1].copy(), specs[i : i + 1]) == [together[i]]
+        assert sample_rows(rows[i : i + 1].copy(), specs[i : i + 1], [10]) == [together[i]]
 
 
 def test_the_distribution_is_the_softmax(logits):
@@ -138,7 +138,7 @@ def test_logprobs_are_of_the_models_own_distribution():
 def test_logits_that_are_not_finite_fail_their_row_alone(junk, options, logits):
     rows = np.stack([logits, logits, logits])
     rows[1, 17] = junk
-    results = sample_rows(rows, [spec(**options)] * 3)
+    results = sample_rows(rows, [spec(**options)] * 3, [10] * 3)
     assert isinstance(results[1], RowFault)
     assert results[0] == results[2] == draw(logits, **options)
 
@@ -148,12 +148,12 @@ def test_logits_that_are_not_finite_fail_their_row_alone(junk, options, logits):
     [
         {"banned": (VOCAB,)},
         {"logit_bias": ((-1, 1.0),)},
-        {"history": [VOCAB], "position": 1, "repetition_penalty": 2.0},
-        {"history": ["x"], "position": 1, "presence_penalty": 2.0},
+        {"history": [VOCAB], "repetition_penalty": 2.0},
+        {"history": ["x"], "presence_penalty": 2.0},
     ],
 )
 def test_impossible_options_fail_their_row_alone(options, logits):
-    results = sample_rows(np.stack([logits, logits]), [spec(**options), spec()])
+    results = sample_rows(np.stack([logits, logits]), [spec(**options), spec()], [1, 1])
     assert isinstance(results[0], RowFault)
     assert results[1] == draw(logits)
 

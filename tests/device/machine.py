@@ -77,7 +77,7 @@ class Proc:
         spec = None
         if end == len(self.tokens):
             history = self.tokens if self.history is None else self.history
-            spec = SampleSpec(self.params, end, history, self.prompt, self.banned)
+            spec = SampleSpec(self.params, history, self.prompt, self.banned)
         return Row(self.pid, self.done, tuple(self.tokens[self.done : end]), spec)
 
     def take_delta(self) -> tuple[TableDelta, ...]:

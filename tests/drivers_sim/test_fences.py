@@ -227,14 +227,6 @@ def _ticket_in_use(lab: Lab) -> None:
     lab.submit(Forward(ticket, ()))
 
 
-def _samples_elsewhere(lab: Lab) -> None:
-    proc = lab.proc([1, 2, 3], [0])
-    row = proc.row()
-    proc.tokens.append(4)
-    wrong = Row(row.pid, row.start, row.tokens, proc.row().sample)
-    lab.wait(lab.submit(Forward(lab.ticket(), (wrong,), proc.take_delta())))
-
-
 BREACHES: list[tuple[Breach, str]] = [
     (_forward_writes_what_is_copied_out, "writes frame 2 that unfinished CopyOut"),
     (_copy_out_reads_what_a_forward_writes, "reads frame 2 that unfinished Forward"),
@@ -278,7 +270,6 @@ BREACHES: list[tuple[Breach, str]] = [
     (lambda lab: lab.swap_in((-1, 1, 0)), "slot -1 is outside 0..15"),
     (lambda lab: lab.poison(-1), "frame -1 is outside 0..31"),
     (_ticket_in_use, "is in use by Forward"),
-    (_samples_elsewhere, "samples position 4 after position 2"),
 ]
 
 

@@ -59,10 +59,10 @@ def test_each_parameter_matters(change: dict[str, Any]) -> None:
 def test_position_is_part_of_the_chance() -> None:
     """On one and the same prefix, so that nothing else can make the difference."""
     model = SimModel(100)
-    drawn = {model.draw(1, SampleSpec(WARM, position, (), 0)).token for position in range(20)}
+    drawn = {model.draw(1, SampleSpec(WARM, (), 0), position).token for position in range(20)}
     assert len(drawn) > 10
     still = SamplingParams()
-    assert len({model.draw(1, SampleSpec(still, p, (), 0)).token for p in range(20)}) == 1
+    assert len({model.draw(1, SampleSpec(still, (), 0), p).token for p in range(20)}) == 1
 
 
 def test_chance_does_not_matter_to_greedy() -> None:

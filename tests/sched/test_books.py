@@ -38,7 +38,7 @@ def test_sorted_sums_are_sums_over_a_sorted_list() -> None:
 
 def ordered(plan: Plan) -> Plan:
     """Without the order of the decodes, which remembers who came first."""
-    return replace(plan, run=tuple(sorted(plan.run, key=lambda run: run.pid)))
+    return replace(plan, decodes=tuple(sorted(plan.decodes)))
 
 
 def watch(machine: Machine) -> list[int]:
@@ -80,7 +80,7 @@ def test_nothing_is_left_in_the_books_when_all_are_gone() -> None:
         machine.sched.plan(machine.view(), machine.now_s)
         assert queues.tally.alive_pages == 0 and not queues.tally.paces and not queues.tally.shares
         assert queues.dueline.mapped == queues.dueline.idle == queues.dueline.streams == 0
-        assert not queues.waitlist.order and not queues.runlist.runs and not queues.home
+        assert not queues.waitlist.order and not queues.runlist.pids and not queues.home
         assert queues.waitlist.count_tokens_ahead((9, 9), 1 << 40) == 0
 
 

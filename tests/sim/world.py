@@ -29,6 +29,7 @@ from tokenix.sched.policies import POLICIES
 from tokenix.sched.view import MemoryView
 from tokenix.swap.slots import SlotState
 from tokenix.swap.transfers import Direction
+from tokenix.tests.rude import force_pauses
 from tokenix.tests.sim.callers import Callers
 from tokenix.tests.sim.machine import ROOT, SimMachine
 
@@ -327,11 +328,7 @@ class World:
             for pid in self.machine.kernel.scheduler.ready
             if pid not in taken and self.chance.random() < self.spec.force
         ]
-        if not forced:
-            return made
-        gone = {pause.pid for pause in forced}
-        run = tuple(run for run in made.run if run.pid not in gone)
-        return replace(made, pause=made.pause + tuple(forced), run=run, wake_s=now_s)
+        return force_pauses(made, forced, now_s) if forced else made
 
     # ---- the story ----
 
@@ -346,7 +343,7 @@ class World:
             self._say(f"     {event.pid or '-'} {event.kind} {detail}")
         flight = self.machine.kernel.in_flight
         if flight is not None and flight.started_s == self.now_s:
-            rows = ", ".join(f"{process.pid}+{tokens}" for process, tokens in flight.rows)
+            rows = ", ".join(str(process.pid) for process in flight.processes())
             self._say(f"     forward {rows}")
 
 
