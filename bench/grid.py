@@ -1,28 +1,24 @@
 """The "nowhere worse" experiment: random points of load x pool x reader x link x trace x device.
 
-    point     drawn without repetition from the grid below, by seed
-    load      times what `fcfs` sustains with that pool and those very requests (capacity.py)
-    pool      share of what no preemption needs, or of the device if that is less
-    window    a stretch of the trace that starts anywhere; about `ARRIVALS_S` of arrivals, of which
-              the first fifth fills the machine and is not counted
+    point     drawn without repetition from the grid below, by seed (points.py says what it means)
     cell      one policy (and its bound) at one point: one line of the file of results
 
 Results are appended as they come, so that a run can be interrupted and resumed; a line about the
 same cell replaces an earlier one.
 """
 
+import hashlib
 import itertools
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tokenix.bench.capacity import needed_pages, sustained_rate
 from tokenix.bench.parallel import Job, Progress, run_jobs
-from tokenix.bench.simulate import Result, Setup
-from tokenix.bench.traces import Request, Trace, Window, cut, drop_too_long
-from tokenix.syscalls.simulation import SimOptions, memory_pages, roofline_of
+from tokenix.bench.points import Placement, Point, Size
+from tokenix.bench.simulate import Result
+from tokenix.bench.traces import Trace
 
 TRACES = (
     "azure_code_2023", "azure_conv_2023", "mooncake_conversation", "servegen_deepseek_r1",
@@ -38,27 +34,8 @@ OVERLOADS = (1.0, 2.0, 3.0)
 
 POLICIES = ("progress", "fcfs", "retract", "fcfs+reject")
 
-ARRIVALS_S = 100.0
-WARMUP = 0.2
-FEW, MANY = 120, 600
-"""Requests of a point: it lasts longer, or less long, to keep to these."""
-MOST_OUTPUT = 300_000
-"""Tokens of output at a point; it bounds what it costs."""
-DRAIN_S = 300.0
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Point:
-    trace: str
-    device: str
-    load: float
-    pool: float
-    reader: float
-    link: float
-    seed: int = 1
-    """Where in the trace it starts."""
-    long: bool = False
-    """More requests, so that what builds up in overload is seen."""
+OVERLOAD_SIZE = Size().times(3)
+"""More requests, so that what builds up in overload is seen."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,35 +72,22 @@ class Figures:
     swap_gb: float
     preemptions: int
     digest: str
+    code: str
+    """`code_version` of what ran."""
 
 
 Figured = Mapping[Cell, Figures]
 
 
-@dataclass(slots=True)
-class Placed:
-    """Points made into runs; remembers what is common to points."""
+def placement(traces: Mapping[str, Trace]) -> Placement:
+    """Of all points of the experiment."""
+    return Placement(traces, sizes=dict.fromkeys(overload_points(), OVERLOAD_SIZE))
 
-    traces: Mapping[str, Trace]
-    _windows: dict[Point, tuple[SimOptions, Window]] = field(default_factory=dict)
 
-    def job(self, cell: Cell) -> Job:
-        """ValueError: nothing of the trace fits into the pool."""
-        point = cell.point
-        if point not in self._windows:
-            self._windows[point] = place(point, self.traces[point.trace])
-        options, window = self._windows[point]
-        tunables = {"reject_bound_s": cell.bound_s} if cell.bound_s else {}
-        machine = SimOptions(
-            device=point.device, policy=cell.policy, kv_pages=options.kv_pages,
-            link_gb_per_s=point.link, tunables=tunables,
-        )  # fmt: skip
-        assert window.duration_s is not None
-        return Job(
-            point.trace,
-            Setup(machine, window, point.reader, warmup_s=WARMUP * window.duration_s,
-                  drain_s=DRAIN_S),
-        )  # fmt: skip
+def job_of(placed: Placement, cell: Cell) -> Job:
+    """ValueError: nothing of the trace fits into the pool."""
+    tunables = {"reject_bound_s": cell.bound_s} if cell.bound_s else {}
+    return placed.job(cell.point, cell.policy, tunables)
 
 
 def draw_points(
@@ -147,7 +111,7 @@ def overload_points() -> list[Point]:
         ("azure_code_2023", "a100-40", 0.25, 12.0),
     )
     return [
-        Point(trace, device, load, pool, 5.0, link, long=True)
+        Point(trace, device, load, pool, 5.0, link)
         for trace, device, pool, link in cases
         for load in OVERLOADS
     ]
@@ -162,44 +126,22 @@ def cells_of(point: Point, policies: Sequence[str]) -> list[Cell]:
     return cells
 
 
-def place(point: Point, trace: Trace) -> tuple[SimOptions, Window]:
-    """The pool and the window of a point. ValueError: nothing of the trace fits into the pool."""
-    options = SimOptions(device=point.device)
-    roofline = roofline_of(options)
-    every = cut(trace, Window(seed=point.seed))
-    need = needed_pages(every, roofline.page_tokens)
-    pages = max(2, int(point.pool * min(need, memory_pages(options))))
-    kept, _ = drop_too_long(every, pages * roofline.page_tokens)
-    if len(kept) < 2:
-        raise ValueError(f"no request of {trace.name} fits into {pages} pages")
-    most = 4 if point.long else 1
-    count = _count(kept, point.load * sustained_rate(kept, roofline, pages), most)
-    rate = point.load * sustained_rate(kept[:count], roofline, pages)
-    start_s = kept[0].arrival_s
-    span_s = (kept[count].arrival_s if count < len(kept) else kept[-1].arrival_s + 1.0) - start_s
-    duration_s = count / rate
-    scale = max(span_s, 1e-3) / duration_s
-    window = Window(scale, start_s / scale, duration_s, point.seed)
-    return SimOptions(device=point.device, kv_pages=pages), window
+def code_version() -> str:
+    """Of the sources that decide what a run does: other code, other figures."""
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for folder in ("mm", "sched", "swap", "kernel", "drivers/sim"):
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
-def _count(requests: Sequence[Request], rate: float, most: int) -> int:
-    """How many requests a point has; `most`: times what is usual, at most."""
-    wanted = min(max(FEW, int(rate * ARRIVALS_S)), most * MANY, len(requests))
-    output = 0
-    for count, request in enumerate(requests[:wanted], 1):
-        output += request.output_tokens
-        if output > most * MOST_OUTPUT and count >= FEW // 2:
-            return count
-    return wanted
-
-
-def figures_of(result: Result, rate: float) -> Figures:
+def figures_of(result: Result, rate: float, code: str) -> Figures:
     return Figures(
         result.requests, result.kv_pages, rate, result.goodput, result.attained,
         result.visible_stall_rate, result.rejected, result.ttft_p50_s, result.ttft_p95_s,
         result.output_tokens_per_s, result.useful_tokens_per_s, result.wasted_tokens,
-        result.swap_gb, result.preemptions, result.digest,
+        result.swap_gb, result.preemptions, result.digest, code,
     )  # fmt: skip
 
 
@@ -225,14 +167,15 @@ def read_cells(path: Path) -> dict[Cell, Figures]:
 
 
 def run_cells(
-    placed: Placed,
+    placed: Placement,
     cells: Sequence[Cell],
     path: Path,
     processes: int = 1,
     progress: Progress | None = None,
 ) -> None:
     """Run `cells` and append their figures to `path`. ValueError."""
-    jobs = [placed.job(cell) for cell in cells]
+    jobs = [job_of(placed, cell) for cell in cells]
+    code = code_version()
     _mend(path)
     with path.open("a", encoding="utf-8") as lines:
 
@@ -243,7 +186,7 @@ def run_cells(
             rate = result.requests / (window.duration_s - warm_s)
             row = {
                 "point": asdict(cell.point), "policy": cell.policy, "bound_s": cell.bound_s,
-                "figures": asdict(figures_of(result, rate)),
+                "figures": asdict(figures_of(result, rate, code)),
             }  # fmt: skip
             lines.write(json.dumps(row) + "\n")
             lines.flush()

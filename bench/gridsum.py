@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from tokenix.bench.grid import BOUNDS, Cell, Figured, Figures, Point
+from tokenix.bench.grid import BOUNDS, Cell, Figured, Figures
+from tokenix.bench.points import Point
 
 OURS = "progress"
 BASELINES = ("fcfs", "fcfs+reject", "retract")

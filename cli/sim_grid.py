@@ -3,11 +3,13 @@
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from tokenix.bench import grid, gridsum
 from tokenix.bench.gridsum import Short, Slice, Summary
+from tokenix.bench.points import Placement
 from tokenix.bench.traces import Trace, read_trace
 from tokenix.cli import stdout
 from tokenix.cli.sim_run import SHARED_TRACES, bars
@@ -37,14 +39,19 @@ def run_grid(
         cells += [grid.Cell(point, gridsum.OURS) for point in overload]
         done = grid.read_cells(out)
         missing = [cell for cell in cells if cell not in done or cell.policy in redo]
-        placed = grid.Placed(_read(folder, traces))
+        placed = grid.placement(_read(folder, traces))
         if missing:
             print(f"{len(cells) - len(missing)} of {len(cells)} runs are done", file=sys.stderr)
             with bars(len(missing)) as progress:
                 grid.run_cells(placed, missing, out, jobs, progress)
-        summary = gridsum.summarise(grid.read_cells(out), drawn, overload)
+        figured = grid.read_cells(out)
+        summary = gridsum.summarise(figured, drawn, overload)
     except ValueError as problem:
         raise UsageError(str(problem)) from None
+    versions = Counter(figures.code for figures in figured.values())
+    if len(versions) > 1:
+        shown = ", ".join(f"{code} {count}" for code, count in versions.most_common())
+        print(f"runs of several versions of the kernel ({shown}); see --redo", file=sys.stderr)
     if as_json:
         stdout.write(json.dumps(summary.as_json(), indent=2) + "\n")
     else:
@@ -56,7 +63,7 @@ def _read(folder: Path, names: Sequence[str]) -> dict[str, Trace]:
     return {name: read_trace(folder / f"{name}.csv") for name in names}
 
 
-def _show(summary: Summary, placed: grid.Placed, folder: Path) -> None:
+def _show(summary: Summary, placed: Placement, folder: Path) -> None:
     every = summary.every
     policies = list(every.goodput)
     lines = [
@@ -97,9 +104,9 @@ def _line(part: Slice, policies: Sequence[str]) -> str:
     )
 
 
-def command(placed: grid.Placed, short: Short, folder: Path) -> str:
+def command(placed: Placement, short: Short, folder: Path) -> str:
     """The command that runs the two policies at that point again."""
-    job = placed.job(grid.Cell(short.point, short.policy))
+    job = placed.job(short.point, short.policy)
     machine, window = job.setup.machine, job.setup.window
     words = ["tokenix", "sim", "--trace", str(folder / f"{job.trace}.csv")]
     words += ["--device", machine.device, "--policy", f"{gridsum.OURS},{short.policy}"]

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from tokenix.bench import grid, gridsum
-from tokenix.bench.grid import Cell, Figures, Placed, Point
-from tokenix.bench.traces import Trace, cut
+from tokenix.bench.grid import Cell, Figures
+from tokenix.bench.points import Point
+from tokenix.bench.traces import Trace
 from tokenix.tests.bench_sim.worlds import make_trace
 
 POINT = Point("made", "h100", 0.7, 0.1, 10.0, 25.0, seed=5)
 
-FIGURES = Figures(100, 500, 2.0, 0.9, 0.9, 0.0, 0, 0.1, 0.5, 1000.0, 2000.0, 0, 0.0, 0, "d")
+FIGURES = Figures(100, 500, 2.0, 0.9, 0.9, 0.0, 0, 0.1, 0.5, 1000.0, 2000.0, 0, 0.0, 0, "d", "c")
 
 
 def test_points_are_a_function_of_the_seed_and_begin_alike() -> None:
@@ -23,33 +24,13 @@ def test_points_are_a_function_of_the_seed_and_begin_alike() -> None:
     assert len(axes) == len(set(axes)) == 4 * 3 * 7 * 4 * 4 * 4
 
 
-def test_a_point_has_the_load_that_it_names() -> None:
-    trace = make_trace(900)
-    options, window = grid.place(POINT, trace)
-    requests = cut(trace, window)
-    assert grid.FEW <= len(requests) <= grid.MANY
-    assert options.kv_pages is not None and window.duration_s is not None
-    from tokenix.bench.capacity import sustained_rate
-    from tokenix.syscalls.simulation import roofline_of
-
-    sustained = sustained_rate(requests, roofline_of(options), options.kv_pages)
-    assert len(requests) / window.duration_s == pytest.approx(0.7 * sustained, rel=0.01)
-    _, busier = grid.place(replace(POINT, load=1.4), trace)
-    assert busier.rate_scale > 1.5 * window.rate_scale
-
-
-def test_a_pool_that_holds_no_request_is_said() -> None:
-    with pytest.raises(ValueError, match="no request of made fits"):
-        grid.place(replace(POINT, pool=1e-6), make_trace(50))
-
-
 def short_trace() -> Trace:
     return replace(make_trace(70, output=8), name="made")
 
 
 def test_results_are_resumed_and_a_broken_line_is_run_again(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
-    placed = Placed({"made": short_trace()})
+    placed = grid.placement({"made": short_trace()})
     cells = grid.cells_of(POINT, ["progress", "fcfs"])
     grid.run_cells(placed, cells, path)
     whole = path.read_bytes()
