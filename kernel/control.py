@@ -4,6 +4,7 @@ policy                 progress | fcfs | retract ...      set
 sched.<tunable>        sched.tunables.Tunables             set
 kernel.<param>         kernel.params.Params                read only
 rates.<estimate>       what was measured                   read only
+weights.<tenant>       of a tenant's share; 1 if not set   set; a tenant sees its own
 """
 
 import dataclasses
@@ -16,10 +17,17 @@ from tokenix.sched.policies import POLICIES
 
 Value = float | int | str | bool
 
+WEIGHTS = "weights."
+
 
 def sysctl(kernel: Lifecycle, who: Principal, request: Sysctl) -> object:
     """Read one variable or all ({name: value}), or set one and return its old value."""
     known = read_all(kernel)
+    if request.name.startswith(WEIGHTS):
+        known.setdefault(request.name, 1.0)
+    if not who.root:
+        mine = WEIGHTS + who.tenant
+        known = {n: v for n, v in known.items() if n == mine or not n.startswith(WEIGHTS)}
     if request.name == "" and request.value is None:
         return known
     if request.name not in known:
@@ -43,10 +51,15 @@ def read_all(kernel: Lifecycle) -> dict[str, Value]:
             values[f"{prefix}.{field.name}"] = getattr(record, field.name)
     values["rates.in_s_per_page"] = kernel.memory.copies.link.in_s_per_page
     values["rates.out_s_per_page"] = kernel.memory.copies.link.out_s_per_page
+    for tenant, weight in scheduler.queues.shares.weights.items():
+        values[WEIGHTS + tenant] = weight
     return values
 
 
 def _set(kernel: Lifecycle, name: str, value: Value, old: Value) -> None:
+    if name.startswith(WEIGHTS):
+        _weigh(kernel, name, value)
+        return
     group, _, field = name.rpartition(".")
     if name == "policy":
         policy = POLICIES.get(str(value))
@@ -63,3 +76,12 @@ def _set(kernel: Lifecycle, name: str, value: Value, old: Value) -> None:
         hint = str(why) or "out of range, or in conflict with another variable"
         raise error(errno.EINVAL, f"{name} cannot be {value!r}: {hint}") from None
     kernel.scheduler.tunables = tunables
+
+
+def _weigh(kernel: Lifecycle, name: str, value: Value) -> None:
+    try:
+        kernel.scheduler.queues.shares.weigh(name.removeprefix(WEIGHTS), float(value))
+    except (ValueError, AssertionError):
+        raise error(
+            errno.EINVAL, f"{name} cannot be {value!r}: a weight is positive and finite"
+        ) from None

@@ -12,6 +12,7 @@ had over its weight; one that comes (back) starts at the least of those present.
 tenant that is quanta ahead of the least served one wait behind those of the others.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from tokenix.sched.entity import Qos, SchedEntity
@@ -38,6 +39,14 @@ class Shares:
     _waiting: dict[Qos, int] = field(default_factory=lambda: dict.fromkeys(Qos, 0))
     _earned: float = 0.0
     """Service since the deficits were brought up to date."""
+
+    def weigh(self, tenant: str, weight: float) -> None:
+        """From now on `tenant` is owed `weight` times the service of one with weight 1."""
+        assert 0 < weight < math.inf
+        if weight == 1.0:
+            self.weights.pop(tenant, None)
+        else:
+            self.weights[tenant] = weight
 
     def note_present(self, entity: SchedEntity) -> None:
         """It came into the queues."""

@@ -128,6 +128,7 @@ CASES: list[tuple[Request, int]] = [
     (Stat(FOREIGN), errno.ESRCH),
     (Sysctl("no.such"), errno.ENOENT),
     (Sysctl("policy", "fcfs"), errno.EPERM),
+    (Sysctl("weights.red", 2.0), errno.EPERM),
     (Trace(), errno.EPERM),
     (Trace(FOREIGN), errno.ESRCH),
     (Trace(NOBODY), errno.ESRCH),
@@ -142,6 +143,9 @@ ROOT_CASES: list[tuple[Request, int]] = [
     (Sysctl("sched.step_tokens", math.nan), errno.EINVAL),
     (Sysctl("sched.step_tokens", math.inf), errno.EINVAL),
     (Sysctl("sched.margin_s", math.nan), errno.EINVAL),
+    (Sysctl("weights.a", 0.0), errno.EINVAL),
+    (Sysctl("weights.a", "heavy"), errno.EINVAL),
+    (Sysctl("weights.a", math.nan), errno.EINVAL),
     (Stat(NOBODY), errno.ESRCH),
 ]
 
@@ -165,6 +169,16 @@ def test_tenants_are_refused(machine: SimMachine, request_: Request, number: int
 @pytest.mark.parametrize(("request_", "number"), ROOT_CASES)
 def test_root_is_refused(machine: SimMachine, request_: Request, number: int) -> None:
     check(machine, request_, number, ROOT)
+
+
+def test_a_tenant_sees_its_own_weight_only(machine: SimMachine) -> None:
+    assert machine.call(Sysctl("weights.red"), RED) == 1.0
+    for tenant, weight in (("red", 2.0), ("blue", 3.0)):
+        assert machine.call(Sysctl("weights." + tenant, weight), ROOT) == 1.0
+    assert machine.call(Sysctl("weights.red"), RED) == 2.0
+    check(machine, Sysctl("weights.blue"), errno.ENOENT, RED)
+    seen = [{n for n in machine.call(Sysctl(), who) if "weights" in n} for who in (RED, ROOT)]
+    assert seen == [{"weights.red"}, {"weights.red", "weights.blue"}]
 
 
 def test_too_many_processes(machine: SimMachine) -> None:

@@ -47,6 +47,14 @@ def test_weights_divide() -> None:
     assert shares.counters == {(Qos.STREAM, "a"): 20.0}
 
 
+def test_weights_can_be_changed_and_1_is_not_kept() -> None:
+    shares = Shares()
+    shares.weigh("a", 4.0)
+    assert shares.weights == {"a": 4.0}
+    shares.weigh("a", 1.0)
+    assert shares.weights == {}
+
+
 def test_a_tenant_that_comes_back_starts_at_the_least_of_those_present() -> None:
     shares = Shares()
     one, two, late = (entity(i, tenant=name) for i, name in enumerate("abc"))
