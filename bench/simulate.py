@@ -42,6 +42,8 @@ class Setup:
     template_tokens: int = 0
     """Tokens that every prompt begins with (a chat template); only with the prefix cache they
     matter."""
+    hidden: bool = False
+    """Readers begin after the hidden tokens (reasoning) of the trace; the kernel is not told."""
     warmup_s: float = 0.0
     """Requests that arrive before this fill the machine and are not counted."""
     drain_s: float = DRAIN_S
@@ -62,10 +64,16 @@ class Outcome:
     preemptions: int = 0
     work_tokens: int = 0
     """Prompt and output that were delivered while requests arrived (after the warm-up)."""
+    visible_s: float | None = None
+    """The first token behind the hidden ones."""
 
     @property
     def ttft_s(self) -> float | None:
         return None if self.first_s is None else self.first_s - self.request.arrival_s
+
+    @property
+    def visible_ttft_s(self) -> float | None:
+        return None if self.visible_s is None else self.visible_s - self.request.arrival_s
 
     @property
     def tpot_s(self) -> float | None:
@@ -112,6 +120,9 @@ class Result:
     """Both directions."""
     digest: str
     """Of the kernel's trace: equal runs have equal digests."""
+    visible_p50_s: float | None
+    """TTFT of the first token that is not hidden; the others count any token."""
+    visible_p95_s: float | None
     attained: float
     requests: int
     left_out: int
@@ -200,6 +211,7 @@ def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
 
 def _outcome(request: Request, end: Ended, setup: Setup, last_s: float) -> Outcome:
     times_s = end.times_s
+    seen_s = times_s[request.hidden_tokens :]
     work = bisect_right(times_s, last_s) - bisect_left(times_s, setup.warmup_s)
     if times_s and setup.warmup_s <= times_s[0] <= last_s:
         work += request.prompt_tokens
@@ -208,7 +220,8 @@ def _outcome(request: Request, end: Ended, setup: Setup, last_s: float) -> Outco
         first_s=times_s[0] if times_s else None,
         last_s=times_s[-1] if times_s else None,
         tokens=len(times_s),
-        late_s=lateness_s(times_s, setup.reader),
+        visible_s=seen_s[0] if seen_s else None,
+        late_s=lateness_s(seen_s if setup.hidden else times_s, setup.reader),
         finished=end.complete,
         refused=end.refused,
         preemptions=end.preemptions,
@@ -256,6 +269,7 @@ def _summarise(setup: Setup, machine: SimMachine, every: list[Outcome], left_out
     arrivals_s = every[-1].request.arrival_s - setup.warmup_s
     outcomes = [o for o in every if o.request.arrival_s >= setup.warmup_s]
     ttfts = [o.ttft_s for o in outcomes if o.ttft_s is not None]
+    visible = [o.visible_ttft_s for o in outcomes if o.visible_ttft_s is not None]
     stats = machine.vmstat()
     first_s = outcomes[0].request.arrival_s
     makespan_s = max([o.last_s for o in outcomes if o.last_s is not None], default=0.0) - first_s
@@ -274,6 +288,8 @@ def _summarise(setup: Setup, machine: SimMachine, every: list[Outcome], left_out
         wasted_tokens=int(stats["recomputed_tokens"]),
         swap_gb=stats["swap.bytes"] / GB,
         digest=machine.digest(),
+        visible_p50_s=percentile(visible, 50),
+        visible_p95_s=percentile(visible, 95),
         attained=sum(o.attained for o in outcomes) / len(outcomes),
         requests=len(outcomes),
         left_out=left_out,

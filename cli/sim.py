@@ -41,6 +41,9 @@ def simulate(
     link_gbps: Annotated[
         float | None, Parameter(help="Host link in GB/s, each way; default: the device's.")
     ] = None,
+    copy_contention: Annotated[
+        float | None, Parameter(help="Share by which copies slow a step; default: the device's.")
+    ] = None,
     host_pools: Annotated[float, Parameter(help="Host tier, in KV pools.")] = 4.0,
     tp: Annotated[int, Parameter(help="GPUs that work as one (tensor parallel).")] = 1,
     duration: Annotated[float | None, Parameter(help="Seconds of arrivals, after scaling.")] = None,
@@ -51,6 +54,10 @@ def simulate(
     drain: Annotated[float, Parameter(help="Seconds a run may go on after them.")] = 1500.0,
     prefix_cache: Annotated[bool, Parameter(help="Share equal prefixes (hash ids).")] = False,
     tenants: Annotated[bool, Parameter(help="The trace's clients are tenants.")] = False,
+    weight: Annotated[
+        list[str] | None, Parameter(help="Of a tenant's share, NAME=NUMBER; implies --tenants.")
+    ] = None,
+    hidden: Annotated[bool, Parameter(help="Readers begin after the reasoning.")] = False,
     set_: Annotated[
         list[str] | None, Parameter(name="--set", help="Scheduler constant, NAME=VALUE.")
     ] = None,
@@ -69,8 +76,9 @@ def simulate(
         rate_scales=_numbers("--rate-scale", rate_scale), readers=_numbers("--reader", reader),
         declared=declared, kv_gb=kv_gb, kv_pages=kv_pages, link_gbps=link_gbps,
         host_pools=host_pools, tp=tp, duration=duration, start=start, seed=seed, sample=sample,
-        warmup=warmup, drain=drain,
-        prefix_cache=prefix_cache, tenants=tenants, tunables=_settings(set_ or []),
+        warmup=warmup, drain=drain, hidden=hidden, copy_contention=copy_contention,
+        weights=_settings("--weight", weight or []),
+        prefix_cache=prefix_cache, tenants=tenants, tunables=_settings("--set", set_ or []),
     )  # fmt: skip
     return simulate_all(plan, as_json=json, plot=plot, jobs=jobs)
 
@@ -148,12 +156,12 @@ def _numbers(option: str, text: str) -> list[float]:
     return numbers
 
 
-def _settings(texts: list[str]) -> dict[str, float]:
+def _settings(option: str, texts: list[str]) -> dict[str, float]:
     settings = {}
     for text in texts:
         name, _, value = text.partition("=")
         try:
             settings[name.strip()] = float(value)
         except ValueError:
-            raise UsageError(f"--set takes NAME=NUMBER, not {text!r}") from None
+            raise UsageError(f"{option} takes NAME=NUMBER, not {text!r}") from None
     return settings

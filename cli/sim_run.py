@@ -44,6 +44,9 @@ class SimPlan:
     sample: float
     warmup: float
     drain: float
+    hidden: bool
+    copy_contention: float | None
+    weights: dict[str, float]
     prefix_cache: bool
     tenants: bool
     tunables: dict[str, float]
@@ -54,11 +57,12 @@ class SimPlan:
             Setup(
                 SimOptions(
                     self.device, self.model, policy, self.tp, self.kv_pages, self.kv_gb,
-                    self.link_gbps, self.host_pools, self.prefix_cache, self.tunables, catalog,
+                    self.link_gbps, self.copy_contention, self.host_pools, self.prefix_cache,
+                    self.tunables, self.weights, catalog,
                 ),
                 Window(scale, self.start, self.duration, self.seed, self.sample),
-                reader, self.declared, tenants=self.tenants,
-                warmup_s=self.warmup, drain_s=self.drain,
+                reader, self.declared, tenants=self.tenants or bool(self.weights),
+                hidden=self.hidden, warmup_s=self.warmup, drain_s=self.drain,
             )
             for scale in self.rate_scales
             for reader in self.readers
@@ -84,7 +88,7 @@ def simulate_all(plan: SimPlan, as_json: bool, plot: Path | None, jobs: int) -> 
         runs = [result.as_json() for result in results]
         stdout.write(json.dumps({"runs": runs}, indent=2) + "\n")
     else:
-        _show(results)
+        _show(results, plan.hidden)
     left_out = max(result.left_out for result in results)
     if left_out:
         print(
@@ -181,23 +185,25 @@ def _default_measured() -> list[Path]:
     raise TraceError(f"no measured runs ({MEASURED}) in {SHIPPED}; name some with --measured")
 
 
-def _show(results: Sequence[Result]) -> None:
+def _show(results: Sequence[Result], hidden: bool) -> None:
     lines = [
         f"{'policy':<14} {'load':>6} {'KV GB':>6} {'tok/s':>5} | {'TTFT P50':>8} {'P95':>8} "
         f"{'P99 s':>8} | {'good':>6} {'stalled':>8} {'refused':>7} {'of':>6} | {'out tok/s':>9} "
-        f"{'wasted':>9} {'swap GB':>8}"
+        f"{'wasted':>9} {'swap GB':>8}" + (f" | {'visible':>8} {'P95 s':>8}" if hidden else "")
     ]
     for r in results:
-        ttfts = " ".join(
-            f"{'-' if t is None else format(t, '.3f'):>8}"
-            for t in (r.ttft_p50_s, r.ttft_p95_s, r.ttft_p99_s)
-        )
+        ttfts = _times((r.ttft_p50_s, r.ttft_p95_s, r.ttft_p99_s))
+        visible = f" | {_times((r.visible_p50_s, r.visible_p95_s))}" if hidden else ""
         lines.append(
             f"{r.policy:<14} {r.rate_scale:>6g} {r.kv_gb:>6.1f} {r.reader:>5g} | {ttfts} | "
             f"{r.goodput:>6.3f} {r.visible_stall_rate:>8.2%} {r.rejected:>7} {r.requests:>6} | "
-            f"{r.output_tokens_per_s:>9.0f} {r.wasted_tokens:>9} {r.swap_gb:>8.1f}"
+            f"{r.output_tokens_per_s:>9.0f} {r.wasted_tokens:>9} {r.swap_gb:>8.1f}{visible}"
         )
     stdout.write("\n".join(lines) + "\n")
+
+
+def _times(times_s: Sequence[float | None]) -> str:
+    return " ".join(f"{'-' if t is None else format(t, '.3f'):>8}" for t in times_s)
 
 
 def _show_errors(path: Path, device: str, errors: calibration.Errors) -> None:

@@ -23,8 +23,10 @@ from tokenix.kernel.calls import (
     Principal,
     Read,
     ReadResult,
+    Request,
     Signal,
     Spawn,
+    Sysctl,
     Wait,
     WaitResult,
 )
@@ -60,11 +62,15 @@ class SimOptions:
     kv_gb: float | None = None
     link_gb_per_s: float | None = None
     """Each direction; None: the device's own."""
+    copy_contention: float | None = None
+    """Share by which a step is slower while copies run one way; None: the device's own."""
     host_pools: float = 4.0
     """Size of the host tier in device pools; policies that never swap get none."""
     prefix_cache: bool = False
     tunables: Mapping[str, float] = field(default_factory=dict)
     """Overrides of scheduler constants, by name."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Of tenants; 1 for those that are not named."""
     catalog: Catalog = field(default_factory=builtin)
 
 
@@ -111,6 +117,7 @@ class SimMachine:
                 self.roofline.model.max_context_tokens, self.kv_pages * self.roofline.page_tokens
             ),
             name=f"{options.tp} x {self.roofline.gpu.name}",
+            copy_contention=self.roofline.copy_contention,
         )
         params = Params(pipe_tokens=UNBOUNDED, prefix_cache=options.prefix_cache)
         if not swaps:  # as the engines that these policies model: cached until it is overwritten
@@ -127,6 +134,8 @@ class SimMachine:
         self._ended: list[Ended] = []
         self._call_ids = 0
         self._idle_steps = 0
+        for tenant, weight in sorted(options.weights.items()):
+            self._call(Principal(root=True), Sysctl(f"weights.{tenant}", weight))
 
     def spawn(
         self,
@@ -144,15 +153,11 @@ class SimMachine:
             qos=Qos[qos.upper()],
             reader=Reader(tokens_per_s=reader_tokens_per_s),
         )
-        self._call_ids += 1
-        replies = self._step([Call(self._call_ids, Principal(tenant), request)])
-        reply = replies[self._call_ids]
-        if reply.error is None:
-            assert isinstance(reply.value, int)
-            return Pid(reply.value)
-        if reply.error.retry_after_s is None:
-            raise ValueError(reply.error.message)
-        return None
+        reply = self._call(Principal(tenant), request)
+        if reply.error is not None:
+            return None
+        assert isinstance(reply.value, int)
+        return Pid(reply.value)
 
     def advance(self, until_s: float) -> bool:
         """Let virtual time pass. False if nothing is left that would ever happen."""
@@ -200,6 +205,14 @@ class SimMachine:
         return self._kernel.trace.digest()
 
     # ---- inside ----
+
+    def _call(self, who: Principal, request: Request) -> Reply:
+        """Its answer, which may be EAGAIN. ValueError for other errors."""
+        self._call_ids += 1
+        reply = self._step([Call(self._call_ids, who, request)])[self._call_ids]
+        if reply.error is not None and reply.error.retry_after_s is None:
+            raise ValueError(reply.error.message)
+        return reply
 
     def _next_s(self) -> float | None:
         if self._calls:
@@ -264,6 +277,7 @@ def roofline_of(options: SimOptions) -> Roofline:
         catalog.model(options.model),
         options.tp,
         link_gb_per_s=options.link_gb_per_s,
+        contention=options.copy_contention,
     )
 
 

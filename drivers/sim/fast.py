@@ -6,7 +6,7 @@ a run is as fast as the kernel that it drives.
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.ops import (
@@ -46,7 +46,11 @@ class FastDevice:
         prefill_tokens_per_s: float = 1e4,
         max_context_tokens: int = 1 << 20,
         name: str = "sim",
+        copy_contention: float = 0.0,
     ) -> None:
+        """`copy_contention`: a forward takes that share longer while copies run one way, twice that
+        while they run both ways."""
+        assert copy_contention >= 0
         assert frames > 0 and host_slots >= 0 and page_tokens > 0
         self._cost = cost
         self._info = DeviceInfo(
@@ -67,6 +71,9 @@ class FastDevice:
         self._in_free_s = 0.0
         self._ends: list[tuple[float, Ticket, Completion]] = []
         """A heap: when each command's completion is ready."""
+        self._contention = copy_contention
+        self._forward: tuple[float, tuple[float, Ticket, Completion]] | None = None
+        """The last command of the compute queue, if it is a forward: its begin, its entry."""
         self.busy_s = 0.0
         """Seconds that the compute queue has worked."""
 
@@ -77,22 +84,29 @@ class FastDevice:
         match command:
             case Forward(ticket=ticket):
                 took_s = self._forward_s(command)
+                begin_s = max(now_s, self._compute_free_s)
+                if self._contention:
+                    for free_s in (self._out_free_s, self._in_free_s):
+                        took_s += self._contention * min(took_s, max(0.0, free_s - begin_s))
                 self.busy_s += took_s
-                self._compute_free_s = end_s = max(now_s, self._compute_free_s) + took_s
-                heappush(self._ends, (end_s, ticket, ForwardDone(ticket, _draw(command))))
+                self._compute_free_s = end_s = begin_s + took_s
+                done = ForwardDone(ticket, _draw(command))
+                self._forward = (begin_s, (end_s, ticket, done))
+                heappush(self._ends, self._forward[1])
             case CopyOut(ticket=ticket, pages=pages):
-                self._out_free_s = end_s = max(now_s, self._out_free_s) + self._cost.copy_out_s(
-                    len(pages)
-                )
+                begin_s = max(now_s, self._out_free_s)
+                self._out_free_s = end_s = begin_s + self._cost.copy_out_s(len(pages))
+                self._slow_forward(begin_s, end_s)
                 heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
             case CopyIn(ticket=ticket, pages=pages):
-                self._in_free_s = end_s = max(now_s, self._in_free_s) + self._cost.copy_in_s(
-                    len(pages)
-                )
+                begin_s = max(now_s, self._in_free_s)
+                self._in_free_s = end_s = begin_s + self._cost.copy_in_s(len(pages))
+                self._slow_forward(begin_s, end_s)
                 heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
             case CopyFrame(ticket=ticket):
                 took_s = self._cost.copy_frame_s()
                 self._compute_free_s = end_s = max(now_s, self._compute_free_s) + took_s
+                self._forward = None
                 heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
             case Poison():
                 pass
@@ -112,6 +126,21 @@ class FastDevice:
 
     def close(self) -> None:
         self._ends.clear()
+
+    def _slow_forward(self, begin_s: float, end_s: float) -> None:
+        """A copy begins behind the forward's back: what they share of time takes longer."""
+        if not self._contention or self._forward is None:
+            return
+        since_s, entry = self._forward
+        shared_s = min(end_s, entry[0]) - max(begin_s, since_s)
+        if shared_s <= 0 or entry not in self._ends:
+            return
+        self._ends.remove(entry)
+        later = (entry[0] + self._contention * shared_s, *entry[1:])
+        self._ends.append(later)
+        heapify(self._ends)
+        self.busy_s += later[0] - entry[0]
+        self._forward, self._compute_free_s = (since_s, later), later[0]
 
     def _forward_s(self, command: Forward) -> float:
         decodes = len(command.decodes.pids)

@@ -33,6 +33,10 @@ class Gpu:
     """Host link, each direction: PCIe 4.0 x16 is 32 GB/s, of which pinned copies reach about 25."""
     link_latency_s: float = 20e-6
     """Per copy command."""
+    copy_contention: float = 0.02
+    """Share by which a step is slower while copies run in one direction. An assumption, not
+    measured: each copied byte is read or written once in device memory, so link / (bandwidth *
+    efficiency), and nothing else is shared."""
     nvme_read_gb_per_s: float = 6.0
     nvme_write_gb_per_s: float = 4.0
     allreduce_gb_per_s: float = 20.0
@@ -42,7 +46,7 @@ class Gpu:
     def __post_init__(self) -> None:
         for field in self.__slots__:
             value = getattr(self, field)
-            low_ok = field.endswith(("overhead_s", "latency_s", "half_tokens"))
+            low_ok = field.endswith(("overhead_s", "latency_s", "tokens", "contention"))
             if not isinstance(value, str) and (value < 0 or (value == 0 and not low_ok)):
                 raise ValueError(f"{field} of {self.name} must be positive, not {value}")
         if self.bandwidth_efficiency > 1 or self.compute_efficiency > 1.25:
@@ -107,27 +111,34 @@ GPUS: dict[str, Gpu] = {
             "NVIDIA Ada whitepaper: 1008 GB/s, 165.2 TFLOP/s bf16 with f32 accumulation; "
             "efficiencies fitted to vLLM 0.19 measured by casys-kaist/LLMServingSim",
             bandwidth_efficiency=0.85, compute_efficiency=0.96, nvme_read_gb_per_s=5.0,
+            copy_contention=0.029,
         ),
         Gpu(
             "rtxpro6000", 96, 1.792, 503.8,
             "NVIDIA RTX PRO 6000 Blackwell datasheet: 1792 GB/s, 503.8 TFLOP/s bf16 dense; "
             "efficiencies fitted to vLLM 0.19 measured by casys-kaist/LLMServingSim",
             bandwidth_efficiency=0.71, compute_efficiency=0.62, link_gb_per_s=50.0,
+            copy_contention=0.039,
         ),
         Gpu("a100-40", 40, 1.555, 312, _AMPERE, allreduce_gb_per_s=230, allreduce_latency_s=12e-6),
-        Gpu("a100-80", 80, 2.039, 312, _AMPERE, allreduce_gb_per_s=230, allreduce_latency_s=12e-6),
+        Gpu(
+            "a100-80", 80, 2.039, 312, _AMPERE, copy_contention=0.015,
+            allreduce_gb_per_s=230, allreduce_latency_s=12e-6,
+        ),
         Gpu(
             "h100", 80, 3.35, 989.4, _HOPPER, compute_efficiency=0.55, link_gb_per_s=50.0,
+            copy_contention=0.019,
             allreduce_gb_per_s=360, allreduce_latency_s=10e-6,
         ),
         Gpu(
             "h200", 141, 4.8, 989.4, _HOPPER, compute_efficiency=0.55, link_gb_per_s=50.0,
+            copy_contention=0.013,
             allreduce_gb_per_s=360, allreduce_latency_s=10e-6,
         ),
         Gpu(
             "b200", 180, 7.7, 2250,
             "NVIDIA HGX B200 datasheet (dense); efficiencies estimated, not measured",
-            compute_efficiency=0.5, link_gb_per_s=50.0,
+            compute_efficiency=0.5, link_gb_per_s=50.0, copy_contention=0.008,
             allreduce_gb_per_s=720, allreduce_latency_s=10e-6,
         ),
     )

@@ -32,6 +32,8 @@ class Roofline:
     page_tokens: int = 16
     link_gb_per_s: float | None = None
     """Each direction, of all GPUs together; None: the preset's, times `tp`."""
+    contention: float | None = None
+    """None: the preset's `copy_contention`."""
     _bandwidth: float = field(init=False)
     _flops: float = field(init=False)
     _dense_bytes: float = field(init=False)
@@ -62,6 +64,8 @@ class Roofline:
         self._reduce_fixed_s = reduces * gpu.allreduce_latency_s
         self._reduce_token_s = reduces * ring / (gpu.allreduce_gb_per_s * GB)
         link = gpu.link_gb_per_s * tp if self.link_gb_per_s is None else self.link_gb_per_s
+        if self.copy_contention < 0:
+            raise ValueError(f"copy_contention must not be negative ({self.copy_contention:g})")
         if link <= 0:
             raise ValueError(f"the link must be faster than {link} GB/s")
         self._page_s = self.page_bytes / (link * GB)
@@ -114,6 +118,11 @@ class Roofline:
     def prefill_tokens_per_s(self, chunk: int = 2048) -> float:
         """Of full chunks with short contexts."""
         return chunk / self.forward_s(chunk, 0, chunk, chunk * (chunk + 1) // 2)
+
+    @property
+    def copy_contention(self) -> float:
+        """Share by which a forward is slower while copies run in one direction."""
+        return self.gpu.copy_contention if self.contention is None else self.contention
 
     def nvme_read_s(self, pages: int) -> float:
         return pages * self.page_bytes / (self.gpu.nvme_read_gb_per_s * GB)

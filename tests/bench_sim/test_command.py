@@ -56,6 +56,10 @@ def test_a_table_for_people_and_what_was_left_out(
         (["--kv-gb", "1", "--kv-pages", "3"], "either"),
         (["--set", "margin_s"], "NAME=NUMBER"),
         (["--set", "nonsense=1"], "nonsense"),
+        (["--weight", "7"], "NAME=NUMBER"),
+        (["--weight", "7=0"], "weight is positive"),
+        (["--copy-contention", "-1"], "copy_contention must not be negative"),
+        (["--warmup", "1e6"], "no request"),
         (["--duration", "0"], "duration must be positive"),
     ],
 )

@@ -1,9 +1,13 @@
 """What counts as attained, stalled and good, on streams made by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from tokenix.bench.simulate import Outcome, Prompts, lateness_s
+from tokenix.bench.metrics import percentile
+from tokenix.bench.simulate import Outcome, Prompts, lateness_s, run
 from tokenix.bench.traces import Request
+from tokenix.tests.bench_sim.worlds import make_setup, make_trace
 
 REQUEST = Request(arrival_s=100.0, prompt_tokens=10, output_tokens=5)
 
@@ -68,3 +72,36 @@ def test_equal_hash_ids_are_equal_tokens() -> None:
     longer = prompts.tokens(2, Request(0.0, 1600, 1, blocks=(3, 4, 5)))
     assert first[:1024] == other[:1024] and first[1024:1040] != other[1024:1040]
     assert longer[:1500] == first and len(longer) == 1600
+
+
+def test_the_visible_first_token_is_behind_the_reasoning() -> None:
+    trace = make_trace(12, gap_s=20.0)
+    requests = tuple(replace(r, hidden_tokens=r.output_tokens // 2) for r in trace.requests)
+    thinking = replace(trace, requests=requests)
+    plain, told = (run(thinking, replace(make_setup(), hidden=on)) for on in (False, True))
+    assert plain.digest == told.digest, "the kernel does not know"
+    assert plain.ttft_p50_s == told.ttft_p50_s
+    assert told.visible_p95_s == percentile([o.visible_ttft_s for o in told.outcomes], 95)
+    for one in told.outcomes:
+        half = one.request.output_tokens // 2
+        assert one.visible_ttft_s == pytest.approx(one.ttft_s + half * one.tpot_s, rel=0.02)
+
+
+def test_readers_who_begin_later_see_no_stall_before() -> None:
+    """A gap of 9 s within the reasoning is late for a reader of all, early for one of the rest."""
+    times_s = [0.1 * i for i in range(5)] + [9.0 + 0.1 * i for i in range(5)]
+    assert lateness_s(times_s, 10.0) > 8 and lateness_s(times_s[5:], 10.0) < 1e-9
+
+
+def test_a_warm_up_fills_the_machine_and_is_not_counted() -> None:
+    trace, setup = make_trace(40), make_setup()
+    every, late = (run(trace, replace(setup, warmup_s=at_s)) for at_s in (0.0, 1.0))
+    assert every.requests == 40 and late.requests == 20
+    assert late.outcomes == every.outcomes[20:]
+    assert late.rejected == sum(o.refused for o in late.outcomes)
+
+
+def test_useful_work_is_what_is_delivered_while_requests_arrive() -> None:
+    requests = (Request(0.0, 100, 4), Request(8.0, 100, 50))
+    result = run(replace(make_trace(2), requests=requests), make_setup("fcfs"))
+    assert result.useful_tokens_per_s == pytest.approx((100 + 4) / 2.0), "four times its speed"

@@ -12,12 +12,14 @@ from tokenix.bench.parallel import run_all
 from tokenix.bench.simulate import Result, Setup, run
 from tokenix.bench.traces import Request, Trace, Window
 from tokenix.drivers.device import Device
+from tokenix.drivers.ops import CopyOut, Forward
 from tokenix.drivers.sim import CostModel, SimDevice
 from tokenix.drivers.sim.fast import FastDevice
 from tokenix.kernel.boot import make_kernel
 from tokenix.kernel.calls import Principal, Spawn
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params
+from tokenix.mm.ids import Ticket
 from tokenix.syscalls.simulation import SimMachine, SimOptions
 from tokenix.tests.bench_sim.worlds import make_setup, make_trace
 
@@ -61,6 +63,31 @@ def test_the_fast_device_keeps_the_times_of_the_strict_one() -> None:
     assert strict.violations == []
     assert len(times) == 12
     assert times == token_times(fast, 60.0)
+
+
+@pytest.mark.parametrize(("forward_s", "copy_s"), [(0.0, 0.002), (0.002, 0.0)])
+def test_copies_slow_the_forwards_beside_them(forward_s: float, copy_s: float) -> None:
+    """Whichever of the two begins first: 10 ms of work against a copy of 4 ms."""
+    cost = CostModel(base_s=0.01, copy_base_s=0.0, out_page_s=1e-3)
+    device = FastDevice(cost, 24, 200, copy_contention=0.5)
+    commands = {forward_s: Forward(Ticket(1), ()), copy_s: CopyOut(Ticket(2), (None,) * 4)}  # type: ignore[arg-type]
+    for at_s, command in sorted(commands.items()):
+        device.submit(command, at_s)
+    shared_s = 0.004 - max(0.0, forward_s - copy_s)
+    assert device.busy_s == pytest.approx(0.01 + 0.5 * shared_s)
+    assert len(device.poll(forward_s + device.busy_s - 1e-6)) == 1
+    assert device.next_completion_s() == pytest.approx(forward_s + device.busy_s)
+
+
+def test_contention_is_the_devices_unless_it_is_given() -> None:
+    for given, slows in ((None, True), (0.0, False)):
+        machine = SimMachine(SimOptions(copy_contention=given))
+        assert (machine.roofline.copy_contention > 0) is slows
+
+
+def test_weights_of_tenants_reach_the_scheduler() -> None:
+    machine = SimMachine(SimOptions(weights={"a": 3.0}))
+    assert machine._kernel.scheduler.queues.shares.weights == {"a": 3.0}
 
 
 def test_a_lone_request_takes_what_the_roofline_says() -> None:
