@@ -11,7 +11,7 @@ shifts those behind it. Requests whose prompt and output exceed 0.9 of the pool 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tokenix.bench.metrics import percentile
 from tokenix.bench.traces import Request, Trace, Window, cut, drop_too_long
@@ -19,6 +19,8 @@ from tokenix.syscalls.simulation import GB, VOCAB, Ended, SimMachine, SimOptions
 
 TARGET_S = 1.0
 STALL_S = 0.5
+UNREAD = ("batch", "idle")
+"""Classes that nobody reads along: no token of theirs is late."""
 DRAIN_S = 1500.0
 """After the last arrival a run goes on for at most this long."""
 
@@ -36,7 +38,8 @@ class Setup:
     """Tokens per second that every reader reads, and declares to read."""
     declared: float | None = None
     """What readers declare, if it is not what they do."""
-    qos: str = "stream"
+    classes: tuple[str, ...] = ("stream",)
+    """Service classes, dealt to the requests in turn."""
     tenants: bool = False
     """Processes belong to the trace's clients; otherwise all to one."""
     template_tokens: int = 0
@@ -47,6 +50,11 @@ class Setup:
     warmup_s: float = 0.0
     """Requests that arrive before this fill the machine and are not counted."""
     drain_s: float = DRAIN_S
+    fits_pages: int | None = None
+    """Requests too long for a pool of so many pages are left out, though this one is larger: runs
+    on several pools have the same requests."""
+    keep_times: bool = False
+    """Outcomes have the times of all their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,9 @@ class Outcome:
     """Prompt and output that were delivered while requests arrived (after the warm-up)."""
     visible_s: float | None = None
     """The first token behind the hidden ones."""
+    qos: str = "stream"
+    times_s: tuple[float, ...] = ()
+    """Of all tokens, if they were kept."""
 
     @property
     def ttft_s(self) -> float | None:
@@ -166,11 +177,14 @@ def lateness_s(times_s: Sequence[float], rate: float) -> float:
 def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
     """Replay `trace` once. ValueError: what cannot be simulated. Equal arguments, equal result."""
     machine = SimMachine(setup.machine)
-    pool_tokens = machine.kv_pages * machine.roofline.page_tokens
+    pool_tokens = (setup.fits_pages or machine.kv_pages) * machine.roofline.page_tokens
     requests, left_out = drop_too_long(cut(trace, setup.window), pool_tokens)
     if not requests or requests[-1].arrival_s < setup.warmup_s:
         raise ValueError(f"no request of {trace.name} is in the window and fits into the pool")
-    outcomes = [Outcome(request, refused=True) for request in requests]
+    outcomes = [
+        Outcome(request, refused=True, qos=_class_of(setup, index))
+        for index, request in enumerate(requests)
+    ]
     indices: dict[int, int] = {}
     prompts = Prompts(trace.block_tokens, setup.template_tokens)
     declared = setup.declared or setup.reader
@@ -179,7 +193,7 @@ def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
     def note() -> None:
         for end in machine.take_ended():
             index = indices.pop(end.pid)
-            outcomes[index] = _outcome(requests[index], end, setup, last_s)
+            outcomes[index] = _outcome(outcomes[index], end, setup, last_s)
 
     for index, request in enumerate(requests):
         machine.advance(request.arrival_s)
@@ -187,12 +201,12 @@ def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
             prompts.tokens(index, request),
             request.output_tokens,
             reader_tokens_per_s=declared,
-            qos=setup.qos,
+            qos=_class_of(setup, index),
             tenant=request.tenant if setup.tenants else "default",
         )
         if pid is not None:
             indices[pid] = index
-            outcomes[index] = Outcome(request)
+            outcomes[index] = replace(outcomes[index], refused=False)
         note()
         if watch is not None and index % 64 == 0:
             watch(0.9 * index / len(requests))
@@ -209,23 +223,31 @@ def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
     return _summarise(setup, machine, outcomes, left_out)
 
 
-def _outcome(request: Request, end: Ended, setup: Setup, last_s: float) -> Outcome:
-    times_s = end.times_s
+def _class_of(setup: Setup, index: int) -> str:
+    return setup.classes[index % len(setup.classes)]
+
+
+def _outcome(begun: Outcome, end: Ended, setup: Setup, last_s: float) -> Outcome:
+    request, times_s = begun.request, end.times_s
     seen_s = times_s[request.hidden_tokens :]
+    read_s = seen_s if setup.hidden else times_s
+    if begun.qos in UNREAD:
+        read_s = ()
     work = bisect_right(times_s, last_s) - bisect_left(times_s, setup.warmup_s)
     if times_s and setup.warmup_s <= times_s[0] <= last_s:
         work += request.prompt_tokens
-    return Outcome(
-        request,
+    return replace(
+        begun,
         first_s=times_s[0] if times_s else None,
         last_s=times_s[-1] if times_s else None,
         tokens=len(times_s),
         visible_s=seen_s[0] if seen_s else None,
-        late_s=lateness_s(seen_s if setup.hidden else times_s, setup.reader),
+        late_s=lateness_s(read_s, setup.reader),
         finished=end.complete,
         refused=end.refused,
         preemptions=end.preemptions,
         work_tokens=work,
+        times_s=times_s if setup.keep_times else (),
     )
 
 

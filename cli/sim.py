@@ -109,6 +109,34 @@ def calibrate(
 
 
 @sim.command
+def sweep(
+    *,
+    what: Annotated[str, Parameter(help="load, pool, reader, link, host or seed.")],
+    values: Annotated[str, Parameter(help="With commas; default: those of the report.")] = "",
+    trace: Annotated[Path, Parameter(help="A trace of any format.")],
+    policy: Annotated[str, Parameter(help="One or more.")] = "progress,fcfs,fcfs+reject,retract",
+    device: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "h100",
+    model: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "llama-3.1-8b",
+    load: Annotated[float, Parameter(help="Times what fcfs sustains with that pool.")] = 1.0,
+    pool: Annotated[float, Parameter(help="Share of what no preemption needs.")] = 0.25,
+    reader: Annotated[float, Parameter(help="Tokens/s that readers read.")] = 10.0,
+    link_gbps: Annotated[float, Parameter(help="Host link in GB/s, each way.")] = 25.0,
+    host_pools: Annotated[float, Parameter(help="Host tier, in KV pools.")] = 4.0,
+    seed: Annotated[int, Parameter(help="1: the trace's own start; others: elsewhere.")] = 1,
+    json: Json = False,
+    plot: Annotated[Path | None, Parameter(help="Write curves to this image.")] = None,
+    jobs: Jobs = 1,
+) -> int:
+    """Vary one property of a point, relative to what the machine can do; compare policies."""
+    from tokenix.bench.points import Point
+    from tokenix.cli.sim_sweep import run_sweep
+
+    base = Point("", device, load, pool, reader, link_gbps, seed, host_pools, model)
+    numbers = _numbers("--values", values) if values else None
+    return run_sweep(what, numbers, trace, base, _words(policy), jobs, json, plot)
+
+
+@sim.command
 def grid(
     *,
     out: Annotated[Path, Parameter(help="JSON lines: results are appended; what is there stays.")],

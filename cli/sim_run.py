@@ -72,7 +72,7 @@ class SimPlan:
 
 def simulate_all(plan: SimPlan, as_json: bool, plot: Path | None, jobs: int) -> int:
     if plot is not None:
-        _need_matplotlib()
+        need_matplotlib()
     try:
         trace = read_trace(plan.trace)
         setups = plan.setups(_catalog(plan.presets))
@@ -192,8 +192,8 @@ def _show(results: Sequence[Result], hidden: bool) -> None:
         f"{'wasted':>9} {'swap GB':>8}" + (f" | {'visible':>8} {'P95 s':>8}" if hidden else "")
     ]
     for r in results:
-        ttfts = _times((r.ttft_p50_s, r.ttft_p95_s, r.ttft_p99_s))
-        visible = f" | {_times((r.visible_p50_s, r.visible_p95_s))}" if hidden else ""
+        ttfts = time_columns((r.ttft_p50_s, r.ttft_p95_s, r.ttft_p99_s))
+        visible = f" | {time_columns((r.visible_p50_s, r.visible_p95_s))}" if hidden else ""
         lines.append(
             f"{r.policy:<14} {r.rate_scale:>6g} {r.kv_gb:>6.1f} {r.reader:>5g} | {ttfts} | "
             f"{r.goodput:>6.3f} {r.visible_stall_rate:>8.2%} {r.rejected:>7} {r.requests:>6} | "
@@ -202,7 +202,7 @@ def _show(results: Sequence[Result], hidden: bool) -> None:
     stdout.write("\n".join(lines) + "\n")
 
 
-def _times(times_s: Sequence[float | None]) -> str:
+def time_columns(times_s: Sequence[float | None]) -> str:
     return " ".join(f"{'-' if t is None else format(t, '.3f'):>8}" for t in times_s)
 
 
@@ -239,6 +239,6 @@ def bars(runs: int) -> Iterator[Progress | None]:
         yield tell
 
 
-def _need_matplotlib() -> None:
+def need_matplotlib() -> None:
     if find_spec("matplotlib") is None:
         raise Failure("--plot needs matplotlib; run: pip install 'tokenix[report]'")

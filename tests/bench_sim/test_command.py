@@ -125,3 +125,20 @@ def test_grid_resumes_and_concludes(
     assert main([*words, "--redo", "progress"]) == 0
     assert "7 of 8 runs are done" in capsys.readouterr().err
     assert len(out.read_text().splitlines()) == 9
+
+
+def test_sweep(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    image = tmp_path / "out.png"
+    words = ["sim", "sweep", "--trace", str(trace), "--what", "reader", "--values", "5,40"]
+    words += ["--policy", "fcfs,progress", "--pool", "0.1"]
+    assert main([*words, "--json", "--plot", str(image)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [(run["reader"], run["policy"]) for run in shown["runs"]] == [
+        (5.0, "fcfs"), (5.0, "progress"), (40.0, "fcfs"), (40.0, "progress")
+    ]  # fmt: skip
+    assert image.read_bytes().startswith(b"\x89PNG")
+    assert main(words) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert main([*words[:4], "--what", "moon"]) == 2
+    assert "there are load, pool" in capsys.readouterr().err
