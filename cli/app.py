@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import App, CycloptsError, Parameter
 
 import tokenix
+from tokenix.cli.bench import bench
 from tokenix.cli.sim import sim
 from tokenix.cli.status import OK, UsageError
 
@@ -26,6 +27,7 @@ Word = TypeVar("Word", str, str | None)
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
 
 app.command(sim)
+app.command(bench)
 
 
 @app.command(usage="tokenix run [OPTIONS] [MODEL] [PROMPT]")

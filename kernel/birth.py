@@ -163,6 +163,7 @@ def _fork_one(kernel: Lifecycle, parent: Process, number: int, request: Fork) ->
         stdin=deque(parent.stdin), in_turn=parent.in_turn, last_turn=parent.last_turn,
         text=None if parent.text is None else parent.text.copy(),
         hold=parent.hold & (Hold.SIGNAL | Hold.INPUT),
+        inherited_tokens=parent.entity.delivered_tokens,
     )  # fmt: skip
     child.usage.prompt_tokens = parent.usage.prompt_tokens
     kernel.scheduler.inherit(parent.entity, child.entity)

@@ -294,7 +294,9 @@ class Rusage:
     """From spawn to the first frames."""
     ttft_s: float | None = None
     prefill_s: float = 0.0
+    """On the device before the first token of a turn."""
     decode_s: float = 0.0
+    """On the device after it."""
     paused_s: float = 0.0
     page_seconds: float = 0.0
     """Resident pages integrated over time."""

@@ -24,32 +24,44 @@ class Committed:
     """Pages that have become full."""
 
 
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What came of the decodes of a pass."""
+
+    streams: list[Process]
+    """They have their token in the pipe and are ready again."""
+    filled: list[tuple[Process, Page]]
+    """Of them: pages that have become full."""
+    others: list[tuple[Process, Drawn]]
+    """Not touched: `commit_row` must look at them."""
+
+
 def commit_decodes(
-    processes: Sequence[Process], results: Sequence[Drawn], now_s: float, took_s: float
-) -> tuple[list[Process], list[tuple[Process, Drawn]]]:
-    """One token each for streams in full swing: (those that have it, in the pipe, and are ready
-    again; those that `commit_row` must look at). See `Process.quiet_until`."""
-    quiet: list[Process] = []
+    processes: Sequence[Process], results: Sequence[Drawn], now_s: float, page_tokens: int
+) -> Quiet:
+    """One token each for streams in full swing; see `Process.quiet_until`."""
+    streams: list[Process] = []
+    filled: list[tuple[Process, Page]] = []
     others: list[tuple[Process, Drawn]] = []
     for process, drawn in zip(processes, results, strict=True):
         space = process.space
+        computed = space.computed + 1
         if (
-            space.computed + 1 >= process.quiet_until
+            computed >= process.quiet_until
             or type(drawn) is not Sampled
             or drawn.token in process.stop_tokens
         ):
             others.append((process, drawn))
             continue
-        space.advance_one()
+        if computed % page_tokens:
+            space.advance_one()
+        else:
+            filled += [(process, page) for page in space.advance(process.tokens, computed)]
         process.tokens.append(drawn.token)
         process.out.append(Output(drawn.token, "", now_s, drawn.logprob, drawn.top))
         process.state = State.READY
-        usage = process.usage
-        usage.output_tokens += 1
-        usage.decode_s += took_s
-        usage.page_seconds += len(space.pages) * took_s
-        quiet.append(process)
-    return quiet, others
+        streams.append(process)
+    return Quiet(streams, filled, others)
 
 
 def commit_row(
@@ -79,8 +91,9 @@ def find_quiet_until(process: Process, context_tokens: int, pipe_tokens: int) ->
         process.max_tokens - process.output_tokens,
         context_tokens - process.length,
         pipe_tokens - process.unread,
-        space.page_tokens - space.computed % space.page_tokens,
     )
+    if process.max_pages is not None:
+        to_go = min(to_go, process.max_pages * space.page_tokens - space.computed)
     if process.output_tokens < process.min_tokens:
         to_go = min(to_go, process.min_tokens - process.output_tokens)
     return space.computed + to_go
@@ -91,7 +104,6 @@ def _deliver(
 ) -> ExitReason | None:
     """Append the token and put it into the pipe. Returns why the turn is over, if it is."""
     process.tokens.append(drawn.token)
-    process.usage.output_tokens += 1
     if process.output_tokens == process.min_tokens:
         process.spec = STALE  # its stop tokens are not banned any more
     stop = drawn.token in process.stop_tokens

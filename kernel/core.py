@@ -151,33 +151,30 @@ class Kernel(Lifecycle):
     def _forward_done(self, done: ForwardDone) -> None:
         flight = self._retire(done.ticket)
         counters, decodes = self.counters, len(flight.decodes)
-        took_s = self.now_s - flight.started_s
         singles = sum(1 for _, tokens in flight.chunks if tokens == 1)
         counters.steps += 1
         counters.computed_tokens += decodes
         self.scheduler.note_step(
             flight.started_s, self.now_s, flight.prefill_tokens, decodes + singles
         )
-        streams, others = commit_decodes(flight.decodes, done.results[:decodes], self.now_s, took_s)
-        counters.output_tokens += len(streams)
-        self.scheduler.note_decoded(streams, self.now_s)
-        for process, drawn in others:
-            self._commit(process, 1, drawn, took_s)
-        for (process, tokens), drawn in zip(flight.chunks, done.results[decodes:], strict=True):
+        results, page_tokens = done.results, self.info.page_tokens
+        quiet = commit_decodes(flight.decodes, results[:decodes], self.now_s, page_tokens)
+        counters.output_tokens += len(quiet.streams)
+        self.scheduler.note_decoded(quiet.streams, self.now_s)
+        for process, page in quiet.filled:
+            self.memory.dirty.push(process.pid, page)
+        for process, drawn in quiet.others:
+            self._commit(process, 1, drawn)
+        for (process, tokens), drawn in zip(flight.chunks, results[decodes:], strict=True):
             counters.computed_tokens += tokens
-            self._commit(process, tokens, drawn, took_s)
+            self._commit(process, tokens, drawn)
 
-    def _commit(self, process: Process, tokens: int, drawn: Drawn, took_s: float) -> None:
+    def _commit(self, process: Process, tokens: int, drawn: Drawn) -> None:
         """One row of the pass, with all that may follow from it."""
         if process.state is not State.RUNNING:
             return
         usage, context_tokens = process.usage, self.info.max_context_tokens
         process.faults = 0
-        usage.page_seconds += process.space.mapped * took_s
-        if tokens > 1 or process.entity.first_token_s is None:
-            usage.prefill_s += took_s
-        else:
-            usage.decode_s += took_s
         recomputed = usage.recomputed_tokens
         outcome = commit_row(process, tokens, drawn, self.now_s, context_tokens)
         self.counters.recomputed_tokens += usage.recomputed_tokens - recomputed
@@ -196,6 +193,8 @@ class Kernel(Lifecycle):
 
     def _delivered(self, process: Process) -> None:
         self.counters.output_tokens += 1
+        if process.entity.first_token_s is None:
+            self.charge(process)
         if process.usage.ttft_s is None:
             process.usage.ttft_s = self.now_s - process.entity.arrival_s
         self.scheduler.note_delivered(process, self.now_s, 1)
@@ -350,32 +349,24 @@ class Kernel(Lifecycle):
             piece = tuple(process.tokens[start : start + tokens])
             rows.append(Row(process.pid, start, piece, spec))
             work.append((process, tokens))
-        if streams.pids or rows:
-            self._launch(streams, rows, work, tables, prefill)
-
-    def _launch(
-        self,
-        streams: Decodes,
-        rows: list[Row],
-        work: list[tuple[Process, int]],
-        tables: list[TableDelta],
-        prefill: int,
-    ) -> None:
+        if not streams and not rows:
+            return
         self.memory.frames.raise_fence()
         self._poison()
-        ticket = self.new_ticket()
-        dropped = tuple(self.dropped)
-        self.commands.append(Forward(ticket, tuple(rows), tuple(tables), dropped, streams))
+        ticket, dropped = self.new_ticket(), tuple(self.dropped)
+        columns = _columns(streams)
+        self.commands.append(Forward(ticket, tuple(rows), tuple(tables), dropped, columns))
         self.dropped.clear()
-        members = [self.processes[pid] for pid in streams.pids]
-        self.in_flight = flight = InFlight(ticket, members, work, self.now_s, prefill)
-        for process in flight.processes():
+        self.in_flight = InFlight(ticket, streams, work, self.now_s, prefill)
+        for process in streams:
+            process.state = State.RUNNING
+        for process, _ in work:
             process.state = State.RUNNING
 
     def _take_decodes(
         self, pids: Sequence[Pid], tables: list[TableDelta]
-    ) -> tuple[Decodes, list[Run]]:
-        """Columns for streams that draw their next token, and who is to go as a row instead."""
+    ) -> tuple[list[Process], list[Run]]:
+        """Streams that draw their next token, with a page for it; and who is to go as a row."""
         page_tokens = self.info.page_tokens
         taken = [self.processes[pid] for pid in pids]
         others: dict[Pid, Run | None] = {}
@@ -392,16 +383,11 @@ class Kernel(Lifecycle):
                 others[process.pid] = None
         if others:
             taken = [process for process in taken if process.pid not in others]
-        columns = Decodes(
-            pids if not others else [process.pid for process in taken],
-            [process.space.computed for process in taken],
-            [process.tokens[-1] for process in taken],
-            [process.spec for process in taken],
-        )
-        return columns, [run for run in others.values() if run is not None]
+        return taken, [run for run in others.values() if run is not None]
 
     def _map(self, process: Process, tokens: int, tables: list[TableDelta]) -> bool:
         """Pages for its next tokens, and the device told of them; False: memory is short."""
+        self.charge(process)
         if not self.memory.grow(process, tokens):
             self.counters.plan_misses += 1
             return False
@@ -432,3 +418,12 @@ class Kernel(Lifecycle):
         if self.now_s >= self._copies_resume_s:
             swaps = self.scheduler.policy.pause_mode is PauseMode.SWAP
             self.memory.write_behind(swaps, self._donors, self.now_s)
+
+
+def _columns(streams: list[Process]) -> Decodes:
+    return Decodes(
+        [process.pid for process in streams],
+        [process.space.computed for process in streams],
+        [process.tokens[-1] for process in streams],
+        [process.spec for process in streams],
+    )

@@ -29,7 +29,7 @@ from tokenix.kernel.memory import Memory
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import STALE, Process
 from tokenix.kernel.segments import Segments
-from tokenix.kernel.state import ALLOWED, Hold, State
+from tokenix.kernel.state import ALLOWED, RESIDENT, Hold, State
 from tokenix.kernel.stats import Counters
 from tokenix.kernel.trace import TraceRing
 from tokenix.mm.ids import Pid, Ticket
@@ -109,7 +109,7 @@ class Lifecycle:
         """A new process exists. It is queued if nothing holds it."""
         self.processes[process.pid] = process
         self.memory.add(process)
-        process.state_since_s = self.now_s
+        process.charged_s = self.now_s
         self.watch_deadline(process)
         self._requeue(process)
 
@@ -129,15 +129,31 @@ class Lifecycle:
         if (old is State.READY and state is State.RUNNING) or (
             old is State.RUNNING and state is State.READY
         ):  # a step begins or ends: it stays among the ready
-            process.state, process.state_since_s = state, self.now_s
+            process.state = state
             return
         assert state in ALLOWED[old], f"process {process.pid}: {old.value} -> {state.value}"
-        if old in (State.SWAPPED, State.SWAPPING_OUT, State.SWAPPING_IN):
-            process.usage.paused_s += self.now_s - process.state_since_s
+        self.charge(process)
         process.state = state
-        process.state_since_s = self.now_s
         self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
         self._requeue(process)
+
+    def charge(self, process: Process) -> None:
+        """Bring `usage` up to date: the time since this was done last, in the present state and
+        with the present pages. Called before either changes."""
+        usage, entity = process.usage, process.entity
+        passed_s = self.now_s - process.charged_s
+        process.charged_s = self.now_s
+        usage.output_tokens = entity.delivered_tokens - process.inherited_tokens
+        usage.stalls = entity.stalls
+        if process.state in RESIDENT:
+            usage.page_seconds += process.space.mapped * passed_s
+        if process.state in (State.SWAPPED, State.SWAPPING_OUT, State.SWAPPING_IN):
+            usage.paused_s += passed_s
+        elif process.state in (State.READY, State.RUNNING):
+            if entity.first_token_s is None:
+                usage.prefill_s += passed_s
+            else:
+                usage.decode_s += passed_s
 
     def _requeue(self, process: Process) -> None:
         """Put the process where the scheduler looks for its kind."""
@@ -214,7 +230,7 @@ class Lifecycle:
         process.exit_reason, process.exit_error = reason, problem
         process.quiet_until = 0
         process.usage.total_s = self.now_s - process.spawned_s
-        process.usage.stalls = process.entity.stalls
+        self.charge(process)
         self.memory.release(process)
         self.dropped.append(process.pid)
         self.move(process, State.ZOMBIE)

@@ -27,6 +27,8 @@ class Process:
     spawned_s: float
     fresh_text: TextStream | None = None
     """What `text` starts from in each turn."""
+    inherited_tokens: int = 0
+    """Output tokens that its parent had when it was forked."""
     segment: str | None = None
     """Computes a named segment: no output, its pages are pinned at the end."""
 
@@ -46,7 +48,8 @@ class Process:
     # ---- kernel/core.py and kernel/handlers.py write (through Kernel.move and hold) ----
     state: State = State.NEW
     hold: Hold = Hold.NONE
-    state_since_s: float = 0.0
+    charged_s: float = 0.0
+    """Up to when `usage` has been brought up to date."""
     max_tokens: int = 0
     """Bound of the output of this turn."""
     max_pages: int | None = None
@@ -66,7 +69,7 @@ class Process:
     """Turn ends in the pipe."""
     quiet_until: int = 0
     """A decode that leaves fewer computed tokens than this has no consequence but its token: no
-    page is full, no bound is reached, nobody waits for it. Whatever changes that sets it to 0."""
+    bound is reached, nobody waits for it. Whatever changes that sets it to 0."""
     spec: SampleSpec = STALE
     """How its next tokens are drawn; STALE: `sample_spec` makes it anew."""
     in_turn: bool = True

@@ -1,4 +1,5 @@
-"""Snapshots for people and programs: what `stat`, `ps`, `vmstat` show. Changes nothing."""
+"""Snapshots for people and programs: what `stat`, `ps`, `vmstat` show. Changes nothing but usage,
+which is brought up to date."""
 
 import math
 from dataclasses import replace
@@ -12,6 +13,7 @@ from tokenix.swap.slots import SlotState
 
 
 def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
+    kernel.charge(process)
     entity, space = process.entity, process.space
     placement = kernel.scheduler.place(process, kernel.now_s)
     lead_s = kernel.scheduler.lead_s(process, kernel.now_s)
@@ -38,7 +40,7 @@ def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
         resident_pages=space.mapped - space.missing,
         clean_pages=sum(page.clean for page in space.pages),
         age_s=age_s,
-        rusage=replace(process.usage, total_s=age_s, stalls=entity.stalls),
+        rusage=replace(process.usage, total_s=age_s),
     )
 
 

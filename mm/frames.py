@@ -133,15 +133,24 @@ class FrameTable:
     def _settle(self, pfn: Pfn) -> None:
         self.epoch += 1
         page = self._owner[pfn]
-        if page is not None and page.active == 0 and page.mapped > 0 and not page.clean:
-            self.stranded[pfn] = page
+        if page is None:
+            stranded = donor = False
+            new = FrameState.IN_TRANSFER if pfn in self._fenced else FrameState.FREE
         else:
+            needed, clean = page.active > 0, page.slot is not None
+            stranded = not needed and not clean and page.mapped > 0
+            donor = needed and clean and page.loading is None
+            new = FrameState.HELD if needed or stranded else FrameState.CACHED
+        if self._pins[pfn] > 0:
+            new = FrameState.IN_TRANSFER
+        if stranded:
+            self.stranded[pfn] = page  # type: ignore[assignment]
+        elif self.stranded:
             self.stranded.pop(pfn, None)
-        donor = page is not None and page.active > 0 and page.clean and page.loading is None
-        self.donors += donor - self._donor[pfn]
-        self._donor[pfn] = donor
+        if donor != self._donor[pfn]:
+            self.donors += 1 if donor else -1
+            self._donor[pfn] = donor
         old = self._state[pfn]
-        new = self._derive(pfn)
         if new is old:
             return
         self._counts[old] -= 1
@@ -151,15 +160,3 @@ class FrameTable:
             self._free.append(pfn)
             if pfn not in self._junk:
                 self.freed_log.append(pfn)
-
-    def _derive(self, pfn: Pfn) -> FrameState:
-        if self._pins[pfn] > 0:
-            return FrameState.IN_TRANSFER
-        page = self._owner[pfn]
-        if page is None:
-            return FrameState.IN_TRANSFER if pfn in self._fenced else FrameState.FREE
-        if page.active > 0:
-            return FrameState.HELD
-        if page.mapped == 0 or page.clean:
-            return FrameState.CACHED
-        return FrameState.HELD

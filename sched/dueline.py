@@ -84,6 +84,9 @@ class DueLine:
                 yield heapq.heappop(heap)
             task = self.sleepers[pid].task
             owed_s = world.owed_s(task)
+            if not heap and owed_s <= at_s - world.now_s:  # none of the later keys is earlier
+                yield owed_s, pid, task
+                continue
             if owed_s > at_s - world.now_s + STALE_S:
                 self._stale[pid] = task
             heapq.heappush(heap, (owed_s, pid, task))

@@ -131,7 +131,10 @@ class Waitlist:
         if place.age is not None:
             insort(self.ages, place.age)
         if place.todo[0] > 1:
-            self._work.setdefault(rank, SortedSums()).add(place.todo, place.todo[0])
+            work = self._work.get(rank)
+            if work is None:
+                work = self._work[rank] = SortedSums()
+            work.add(place.todo, place.todo[0])
 
     def drop(self, pid: Pid) -> None:
         place = self._places.pop(pid)
