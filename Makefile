@@ -6,13 +6,14 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamp
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 
+JOBS ?= 2
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test lint format clean
+.PHONY: help env run test sim-report lint format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## build .venv with everything (once; a few minutes)
 
@@ -33,6 +34,9 @@ run: $(STAMP) ## a demonstration on this machine
 
 test: $(STAMP) ## all tests but those marked gpu or slow (PYTEST_ARGS="-k name" to choose)
 	@$(BIN)/python -m pytest -m 'not gpu and not slow' $(PYTEST_ARGS)
+
+sim-report: $(STAMP) ## policies compared in simulation, into bench/reports (SIM_ARGS=--quick to try)
+	@$(BIN)/tokenix sim report --out bench/reports -j $(JOBS) $(SIM_ARGS)
 
 lint: $(STAMP) ## style, types, imports and the rules in tests/tidy
 	@$(BIN)/ruff check .

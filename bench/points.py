@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from tokenix.bench.capacity import needed_pages, sustained_rate
 from tokenix.bench.parallel import Job
 from tokenix.bench.simulate import Setup
-from tokenix.bench.traces import Request, Trace, Window, cut, drop_too_long
+from tokenix.bench.traces import POOL_SHARE, Request, Trace, Window, turned
 from tokenix.syscalls.simulation import SimOptions, memory_pages, roofline_of
 
 WARMUP = 0.2
@@ -96,14 +96,15 @@ class Placement:
     def _place(self, point: Point, size: Size) -> tuple[int, Window]:
         trace, pages = self.traces[point.trace], self.pages(point)
         roofline = roofline_of(SimOptions(device=point.device, model=point.model))
-        every = cut(trace, Window(seed=point.seed))
-        kept, _ = drop_too_long(every, pages * roofline.page_tokens)
+        longest = POOL_SHARE * pages * roofline.page_tokens
+        arrivals = [(at_s, r) for at_s, r in turned(trace, point.seed) if r.tokens <= longest]
+        times_s, kept = [at_s for at_s, _ in arrivals], [request for _, request in arrivals]
         if len(kept) < 2:
             raise ValueError(f"no request of {trace.name} fits into {pages} pages")
         count = _count(kept, point.load * sustained_rate(kept, roofline, pages), size)
         rate = point.load * sustained_rate(kept[:count], roofline, pages)
-        after = kept[count].arrival_s if count < len(kept) else kept[-1].arrival_s + 1.0
-        start_s, duration_s = kept[0].arrival_s, count / rate
+        after = times_s[count] if count < len(kept) else times_s[-1] + 1.0
+        start_s, duration_s = times_s[0], count / rate
         scale = max(after - start_s, 1e-3) / duration_s
         return pages, Window(scale, start_s / scale, duration_s, point.seed)
 

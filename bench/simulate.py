@@ -143,6 +143,8 @@ class Result:
     useful_tokens_per_s: float
     """Prompt and output that finished requests were delivered while requests arrived, per second
     of that time: what the machine does for good under this load."""
+    miss_rate: float
+    """Tokens whose KV was loaded or computed again, per token of output."""
     preemptions: int
     steps: int
     outcomes: tuple[Outcome, ...]
@@ -293,6 +295,8 @@ def _summarise(setup: Setup, machine: SimMachine, every: list[Outcome], left_out
     ttfts = [o.ttft_s for o in outcomes if o.ttft_s is not None]
     visible = [o.visible_ttft_s for o in outcomes if o.visible_ttft_s is not None]
     stats = machine.vmstat()
+    missed = stats["recomputed_tokens"]
+    missed += stats["swap.pages_in"] * machine.roofline.page_tokens
     first_s = outcomes[0].request.arrival_s
     makespan_s = max([o.last_s for o in outcomes if o.last_s is not None], default=0.0) - first_s
     return Result(
@@ -318,6 +322,7 @@ def _summarise(setup: Setup, machine: SimMachine, every: list[Outcome], left_out
         kv_pages=machine.kv_pages,
         makespan_s=makespan_s,
         useful_tokens_per_s=useful / arrivals_s if arrivals_s else 0.0,
+        miss_rate=missed / max(1.0, stats["output_tokens"]),
         preemptions=int(stats["preemptions"]),
         steps=machine.steps,
         outcomes=tuple(outcomes),

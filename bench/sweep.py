@@ -27,6 +27,8 @@ AXES: Mapping[str, tuple[float, ...]] = {
 }
 """Each with the values that it usually takes."""
 
+SIZE = Size(arrivals_s=60.0, few=160, many=500, output_tokens=300_000)
+
 OTHER_ARRIVALS = ("load", "seed")
 
 
@@ -58,7 +60,7 @@ def sweep(
     trace: Trace,
     policies: Sequence[str],
     values: Sequence[float] | None = None,
-    size: Size | None = None,
+    size: Size = SIZE,
     processes: int = 1,
     progress: Progress | None = None,
 ) -> Sweep:
@@ -77,10 +79,10 @@ def sweep_jobs(
     trace: Trace,
     policies: Sequence[str],
     values: Sequence[float],
-    size: Size | None = None,
+    size: Size = SIZE,
 ) -> list[Job]:
     """By value, then by policy."""
-    placed = Placement({base.trace: trace}, size or Size())
+    placed = Placement({base.trace: trace}, size)
     points = [_moved(base, what, value) for value in values]
     jobs = []
     for point in points:

@@ -90,22 +90,37 @@ class Window:
 
 def cut(trace: Trace, window: Window) -> list[Request]:
     """The requests of a window, with arrival times from its start."""
-    requests = list(trace.requests)
     chance = random.Random(window.seed)
-    if window.seed != 1 and trace.span_s > 0:
-        span_s = trace.span_s * (1 + 1 / len(requests))
-        turn_s = chance.random() * span_s
-        moved = [replace(r, arrival_s=(r.arrival_s - turn_s) % span_s) for r in requests]
-        requests = sorted(moved, key=lambda request: request.arrival_s)
+    arrivals = _turn(trace, chance) if window.seed != 1 else _arrivals(trace)
     if window.sample < 1:
-        requests = [r for r in requests if chance.random() < window.sample]
+        arrivals = [arrival for arrival in arrivals if chance.random() < window.sample]
     end_s = float("inf") if window.duration_s is None else window.start_s + window.duration_s
-    scaled = [replace(r, arrival_s=r.arrival_s / window.rate_scale) for r in requests]
+    scaled = ((at_s / window.rate_scale, request) for at_s, request in arrivals)
     return [
-        replace(r, arrival_s=r.arrival_s - window.start_s)
-        for r in scaled
-        if window.start_s <= r.arrival_s < end_s
+        replace(request, arrival_s=at_s - window.start_s)
+        for at_s, request in scaled
+        if window.start_s <= at_s < end_s
     ]
+
+
+def turned(trace: Trace, seed: int) -> list[tuple[float, Request]]:
+    """(arrival, request) of all, from where windows of that seed begin; `arrival_s` of the requests
+    is still the trace's."""
+    return _turn(trace, random.Random(seed)) if seed != 1 else _arrivals(trace)
+
+
+def _arrivals(trace: Trace) -> list[tuple[float, Request]]:
+    return [(request.arrival_s, request) for request in trace.requests]
+
+
+def _turn(trace: Trace, chance: random.Random) -> list[tuple[float, Request]]:
+    """Begin at a place of its own, wrapped around."""
+    if trace.span_s <= 0:
+        return _arrivals(trace)
+    span_s = trace.span_s * (1 + 1 / len(trace.requests))
+    turn_s = chance.random() * span_s
+    moved = [((request.arrival_s - turn_s) % span_s, request) for request in trace.requests]
+    return sorted(moved, key=lambda arrival: arrival[0])
 
 
 def drop_too_long(requests: list[Request], pool_tokens: int) -> tuple[list[Request], int]:

@@ -137,6 +137,21 @@ def sweep(
 
 
 @sim.command
+def report(
+    *,
+    out: Annotated[Path, Parameter(help="Folder for policies.md and its plots.")],
+    only: Annotated[str, Parameter(help="Sections, with commas; default: all.")] = "",
+    quick: Annotated[bool, Parameter(help="A few requests: to see that it works.")] = False,
+    folder: Annotated[Path | None, Parameter(help="Traces; default: ../shared/traces.")] = None,
+    jobs: Jobs = 1,
+) -> int:
+    """Compare the policies in sections, with plots and text made of the figures."""
+    from tokenix.cli.sim_report import run_report
+
+    return run_report(out, _words(only) if only else [], quick, folder, jobs)
+
+
+@sim.command
 def grid(
     *,
     out: Annotated[Path, Parameter(help="JSON lines: results are appended; what is there stays.")],

@@ -1,18 +1,17 @@
 """What `tokenix sim grid` does: the random grid, run or resumed, and what it says."""
 
 import json
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from tokenix.bench import grid, gridsum
-from tokenix.bench.gridsum import Short, Slice, Summary
+from tokenix.bench.commands import sim_command
+from tokenix.bench.gridsum import Slice, Summary
 from tokenix.bench.points import Placement
-from tokenix.bench.traces import Trace, read_trace
 from tokenix.cli import stdout
-from tokenix.cli.sim_run import SHARED_TRACES, bars
+from tokenix.cli.sim_run import SHARED_TRACES, bars, read_named
 from tokenix.cli.status import OK, UsageError
 
 SHOWN = 12
@@ -39,7 +38,7 @@ def run_grid(
         cells += [grid.Cell(point, gridsum.OURS) for point in overload]
         done = grid.read_cells(out)
         missing = [cell for cell in cells if cell not in done or cell.policy in redo]
-        placed = grid.placement(_read(folder, traces))
+        placed = grid.placement(read_named(folder, traces))
         if missing:
             print(f"{len(cells) - len(missing)} of {len(cells)} runs are done", file=sys.stderr)
             with bars(len(missing)) as progress:
@@ -57,10 +56,6 @@ def run_grid(
     else:
         _show(summary, placed, folder)
     return OK
-
-
-def _read(folder: Path, names: Sequence[str]) -> dict[str, Trace]:
-    return {name: read_trace(folder / f"{name}.csv") for name in names}
 
 
 def _show(summary: Summary, placed: Placement, folder: Path) -> None:
@@ -85,7 +80,8 @@ def _show(summary: Summary, placed: Placement, folder: Path) -> None:
         lines += ["", f"{title}: {len(shorts)} points"]
         for short in shorts[:SHOWN]:
             lines += [f"  {-short.by if not unit else short.by:+.3f}{unit} to {short.policy}"]
-            lines += [f"    {command(placed, short, folder)}"]
+            job = placed.job(short.point, gridsum.OURS)
+            lines += ["    " + sim_command(job, [gridsum.OURS, short.policy], str(folder))]
     if summary.overload:
         lines += ["", "overload, progress at 1x, 2x, 3x: tokens/s of finished requests (goodput)"]
     for case, figures in summary.overload.items():
@@ -102,17 +98,3 @@ def _line(part: Slice, policies: Sequence[str]) -> str:
         f"{-part.worst_deficit:>+7.3f} {part.late:>4} | {part.stall_rate[ours]:>8.3%} "
         f"{part.stalling:>6} | {part.rejected[ours]:>8.1%} | {part.throughput:.3f}"
     )
-
-
-def command(placed: Placement, short: Short, folder: Path) -> str:
-    """The command that runs the two policies at that point again."""
-    job = placed.job(short.point, short.policy)
-    machine, window = job.setup.machine, job.setup.window
-    words = ["tokenix", "sim", "--trace", str(folder / f"{job.trace}.csv")]
-    words += ["--device", machine.device, "--policy", f"{gridsum.OURS},{short.policy}"]
-    words += ["--rate-scale", repr(window.rate_scale), "--kv-pages", str(machine.kv_pages)]
-    words += ["--link-gbps", f"{short.point.link:g}", "--reader", f"{short.point.reader:g}"]
-    words += ["--start", repr(window.start_s), "--duration", repr(window.duration_s)]
-    words += ["--seed", str(window.seed), "--warmup", repr(job.setup.warmup_s)]
-    words += ["--drain", f"{job.setup.drain_s:g}"]
-    return shlex.join(words)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenix.bench import calibrate as calibration
 from tokenix.bench.parallel import Progress, run_all
 from tokenix.bench.simulate import Result, Setup
-from tokenix.bench.traces import TraceError, Window, read_trace
+from tokenix.bench.traces import Trace, TraceError, Window, read_trace
 from tokenix.cli import stdout
 from tokenix.cli.status import OK, Failure, UsageError
 from tokenix.syscalls.simulation import Catalog, Roofline, SimOptions, builtin, load_presets
@@ -175,6 +175,11 @@ def _pages(roofline: Roofline) -> int:
 
 def _catalog(presets: Path | None) -> Catalog:
     return builtin() if presets is None else load_presets(presets)
+
+
+def read_named(folder: Path, names: Sequence[str]) -> dict[str, Trace]:
+    """The traces that experiments know by name. OSError, TraceError."""
+    return {name: read_trace(folder / f"{name}.csv") for name in names}
 
 
 def _default_measured() -> list[Path]:
