@@ -352,7 +352,7 @@ class Memory:
     def _make_free(self, want: int) -> bool:
         if self.frames.count(FrameState.FREE) >= want:
             return True
-        if count_available(self.frames) < want:
+        if self.frames.fence_up or count_available(self.frames) < want:
             return False
         return reclaim(self.frames, self.index, want, self.latest_first())
 

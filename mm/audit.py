@@ -72,6 +72,7 @@ def _check_spaces(frames: FrameTable, spaces: Sequence[AddressSpace]) -> None:
                 writers[id(page)] += 1
                 assert page.mapped == 1, "a page that is not full is private"
                 assert page.key is None, "a page that is not full has no name"
+            assert len(page.recounts) == page.mapped, "whoever maps a page hears of its changes"
             if space.active and page.pfn is not None:
                 state = frames.state(page.pfn)
                 assert state in (FrameState.HELD, FrameState.IN_TRANSFER), "active pages are held"

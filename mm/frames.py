@@ -43,8 +43,6 @@ class FrameTable:
         self._donor = bytearray(total)
         self.donors = 0
         """Held frames whose page has a host copy: their slots can be taken back at no loss."""
-        self.epoch = 0
-        """Grows with every change of any frame's owner, pins or state (cache key for counts)."""
         self.stranded: dict[Pfn, Page] = {}
         """Frames that hold the only copy of a page which no running process needs."""
         self.freed_log: list[Pfn] = []
@@ -55,6 +53,15 @@ class FrameTable:
     def count(self, state: FrameState) -> int:
         """Frames in `state`."""
         return self._counts[state]
+
+    @property
+    def fence_up(self) -> bool:
+        """Whether a forward is in flight: what is released now is free when it has retired."""
+        return self._fence_up
+
+    def count_coming(self) -> int:
+        """Frames that are free, or will be when the forward has retired."""
+        return self._counts[FrameState.FREE] + len(self._fenced)
 
     def state(self, pfn: Pfn) -> FrameState:
         return self._state[pfn]
@@ -83,6 +90,8 @@ class FrameTable:
         assert pfn is not None and self._owner[pfn] is page, "only the owner's frame is released"
         page.pfn = None
         self._owner[pfn] = None
+        for recount in page.recounts:
+            recount.due = True
         if self._fence_up:
             self._fenced[pfn] = None
         self._settle(pfn)
@@ -122,7 +131,8 @@ class FrameTable:
 
     def note(self, page: Page) -> None:
         """Recompute the frame's state after a change of mapped, active, slot or loading."""
-        self.epoch += 1
+        for recount in page.recounts:
+            recount.due = True
         if page.pfn is not None:
             self._settle(page.pfn)
 
@@ -131,7 +141,6 @@ class FrameTable:
         return log
 
     def _settle(self, pfn: Pfn) -> None:
-        self.epoch += 1
         page = self._owner[pfn]
         if page is None:
             stranded = donor = False

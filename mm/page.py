@@ -4,15 +4,22 @@ Address spaces share Page objects, so that one load or one write-behind serves e
 maps the page. Who may write a field:
 
     pfn                           mm/frames.py
-    mapped, active                mm/space.py
+    mapped, active, recounts      mm/space.py
     key                           mm/prefix.py
     slot, generation,
     loading, leaving              kernel/copies.py, as copies to and from the host tier complete
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tokenix.mm.ids import Pfn, Slot, Ticket
+
+
+@dataclass(slots=True, eq=False)
+class Recount:
+    """Tells an address space that one of its pages has changed since they were counted."""
+
+    due: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +36,8 @@ class Page:
     """Address spaces whose table holds this page (a named segment is one too)."""
     active: int = 0
     """Those among `mapped` that need it resident (not paused)."""
+    recounts: list[Recount] = field(default_factory=list)
+    """Of the spaces that map it."""
 
     loading: Ticket | None = None
     """The copy that is filling its frame: nobody may read it yet."""

@@ -41,23 +41,35 @@ def count_available(frames: FrameTable) -> int:
 def reclaim(
     frames: FrameTable, index: PrefixIndex, want: int, latest_first: Iterable[AddressSpace]
 ) -> bool:
-    """Make at least `want` frames free, if that many are free or cached. Returns whether they are.
+    """Give up cached frames until `want` are free, or will be once the forward in flight has
+    retired. Returns whether they are free now.
 
     `latest_first`: paused address spaces, the one that will be needed last first.
     """
-    while frames.count(FrameState.FREE) < want:
+    missing = want - frames.count_coming()
+    while missing > 0:
         page = index.peek_idle()
         if page is None:
             break
         index.forget(page)
         assert page.pfn is not None, "idle pages are resident"
         frames.release(page)
-    for space in latest_first:
-        if frames.count(FrameState.FREE) >= want:
+        missing -= 1
+    for space in latest_first if missing > 0 else ():
+        if space.idle_resident:
+            missing -= _reclaim_from(space, frames, missing)
+        if missing <= 0:
             break
-        for page in reversed(space.pages):
-            if frames.count(FrameState.FREE) >= want:
-                break
-            if page.pfn is not None and frames.state(page.pfn) is FrameState.CACHED:
-                frames.release(page)
     return frames.count(FrameState.FREE) >= want
+
+
+def _reclaim_from(space: AddressSpace, frames: FrameTable, most: int) -> int:
+    """Up to `most` of its cached frames, from the tail. Returns how many."""
+    taken = 0
+    for page in reversed(space.pages):
+        if page.pfn is not None and frames.state(page.pfn) is FrameState.CACHED:
+            frames.release(page)
+            taken += 1
+            if taken == most:
+                break
+    return taken

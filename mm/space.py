@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tokenix.mm.frames import FrameTable
 from tokenix.mm.ids import Pid
-from tokenix.mm.page import Page
+from tokenix.mm.page import Page, Recount
 from tokenix.mm.prefix import PrefixIndex, chain_key
 
 
@@ -34,7 +34,7 @@ class AddressSpace:
         self._frames = frames
         self._index = index
         self._root = root
-        self._counted_at = -1
+        self._recount = Recount()
         self._counts = (0, 0, 0, 0)
 
     # ---- look only ----
@@ -69,7 +69,7 @@ class AddressSpace:
         return -(-tokens // self.page_tokens)
 
     def _count(self) -> tuple[int, int, int, int]:
-        if self._counted_at != self._frames.epoch:
+        if self._recount.due:
             missing = exclusive = dirty = idle = 0
             mine = 1 if self.active else 0
             for page in self.pages:
@@ -80,7 +80,7 @@ class AddressSpace:
                     idle += 1 - mine
                     dirty += mine if page.slot is None else 0
             self._counts = (missing, exclusive, dirty, idle)
-            self._counted_at = self._frames.epoch
+            self._recount.due = False
         return self._counts
 
     # ---- changes ----
@@ -103,10 +103,9 @@ class AddressSpace:
         """Map `count` fresh pages. The caller has made sure that as many frames are free."""
         assert self.active, "a paused space does not grow"
         for _ in range(count):
-            page = Page(mapped=1, active=1)
+            page = Page(mapped=1, active=1, recounts=[self._recount])
             self._frames.take(page)
             self.pages.append(page)
-        self._counted_at = -1
 
     def advance(self, tokens: Sequence[int], computed: int) -> Sequence[Page]:
         """KV of `tokens[:computed]` is now written: name the pages that have become full, and
@@ -139,11 +138,10 @@ class AddressSpace:
     def append_tail(self, computed: int) -> Page:
         """Map one fresh page for the copied tail of a forked parent (a paused space, one frame)."""
         assert not self.active and self.computed == self.mapped * self.page_tokens
-        page = Page(mapped=1)
+        page = Page(mapped=1, recounts=[self._recount])
         self._frames.take(page)
         self.pages.append(page)
         self.computed = computed
-        self._counted_at = -1
         return page
 
     def pause(self) -> None:
@@ -174,20 +172,21 @@ class AddressSpace:
         for page in reversed(dropped):
             if self._unmap(page):
                 gone.append(page)
-        self._counted_at = -1
+        self._recount.due = True
         return gone
 
     def _map(self, page: Page) -> None:
         page.mapped += 1
         page.active += 1 if self.active else 0
+        page.recounts.append(self._recount)
         self.pages.append(page)
         self._index.mark_used(page)
         self._frames.note(page)
-        self._counted_at = -1
 
     def _unmap(self, page: Page) -> bool:
         """True if nobody maps the page any more; it stays findable if its content is in place."""
         page.mapped -= 1
+        page.recounts.remove(self._recount)
         page.active -= 1 if self.active else 0
         assert page.mapped >= page.active >= 0, "counts follow the maps"
         if page.mapped > 0:

@@ -283,3 +283,19 @@ def test_loading_pages_are_not_found() -> None:
     space = pool.space(TEN[:4])
     space.pages[0].loading = Ticket(1)
     assert pool.index.lookup(space.keys) == []
+
+
+def test_reclaim_under_a_fence_gives_up_no_more_than_is_wanted() -> None:
+    """Frames released while a forward runs are free only when it has retired: they count."""
+    pool = Pool(8)
+    spaces = [pool.space(tuple(range(16))), pool.space(tuple(range(20, 36)))]
+    for one in spaces:
+        for number, page in enumerate(one.pages):
+            page.slot = Slot(10 * one.pid + number)
+        one.pause()
+    pool.frames.raise_fence()
+    assert not reclaim(pool.frames, pool.index, 3, spaces), "not free yet"
+    assert pool.frames.count_coming() == 3 and [one.idle_resident for one in spaces] == [1, 4]
+    assert not reclaim(pool.frames, pool.index, 3, spaces) and pool.frames.count_coming() == 3
+    pool.frames.lift_fence()
+    assert pool.frames.count(FrameState.FREE) == 3
