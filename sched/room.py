@@ -92,7 +92,7 @@ def recompute_s(draft: Draft, task: Task, pages: int) -> float:
     """Lead that `task` must have for `pages` of it to be dropped and computed again, behind all
     that is to be computed again already; inf where that is not done."""
     world = draft.world
-    share = world.tunables.recompute_share if world.memory.swap else 0.0
+    share = world.tunables.recompute_share
     if not share:
         return math.inf
     tokens = min(pages * world.memory.page_tokens, task.length)

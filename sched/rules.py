@@ -32,8 +32,6 @@ def may_live(draft: Draft, pages: float) -> bool:
     paged = pages - memory.total_frames
     if paged <= 0:
         return True
-    if not memory.swap:
-        return False
     copied = min(paged, tunables.host_paused_share * memory.host_slots)
     restore_s = copied * memory.in_s_per_page / tunables.link_share
     again_s = draft.world.prefill_s((paged - copied) * memory.page_tokens)
@@ -52,9 +50,10 @@ def current_load(draft: Draft) -> Load:
 
 
 def within_working_set(draft: Draft, task: Task) -> bool:
-    """The newcomer takes at most its share of the working set and of the pages alive."""
+    """The newcomer takes at most its share of the working set and of the pages alive; or nobody is
+    paused and it fits beside all."""
     load = current_load(draft)
-    if draft.alone():
+    if draft.alone() or fits_beside_all(draft, load, task):
         return True
     world = draft.world
     claim = world.need(task) / world.tunables.newcomer_share
@@ -62,6 +61,17 @@ def within_working_set(draft: Draft, task: Task) -> bool:
     if resident > world.eta * world.memory.total_frames:
         return False
     return may_live(draft, load.alive_pages + claim)
+
+
+def fits_beside_all(draft: Draft, load: Load, task: Task) -> bool:
+    """All are resident, and with the newcomer each still has a page to grow. Small pools with
+    readers as fast as the device live by this: there the working set is everybody, and a share of
+    what is left would refuse what is there for the taking."""
+    queues = draft.world.queues
+    if queues.paused or queues.moving or draft.pause or draft.pressure:
+        return False
+    pages = load.alive_pages + draft.count_running() + draft.world.need(task)
+    return pages <= draft.world.eta * draft.world.memory.total_frames
 
 
 def within_horizon(draft: Draft, task: Task) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from tokenix.mm.ids import Pid
 from tokenix.sched.admission import can_never_fit
-from tokenix.sched.entity import Qos
+from tokenix.sched.entity import Qos, Reader
 from tokenix.sched.plan import Plan
 from tokenix.sched.queues import Queue
 from tokenix.sched.scheduler import Scheduler
@@ -159,7 +159,7 @@ def test_classes_come_in_order_and_nice_shifts_size() -> None:
 def test_a_hard_maximum_wait_beats_shortest_first() -> None:
     long = newcomer(1, 60_000, 94.0)
     assert admitted([newcomer(2, 64), long]) == [1, 2]
-    assert admitted([newcomer(2, 64), newcomer(1, 60_000, 96.0)]) == [2]
+    assert admitted([newcomer(2, 64), newcomer(1, 60_000, 96.0)]) == [2, 1]
 
 
 def test_batch_enters_only_when_no_reader_was_refused_memory() -> None:
@@ -201,6 +201,16 @@ def test_a_newcomer_takes_half_of_the_working_set_that_is_left() -> None:
         sched = scheduler(waiting=[newcomer(1, 16 * pages)], ready=ready)
         sched.controllers.eta = 0.16
         assert bool(plan(sched, 400, 1000, in_s_per_page=0.0).admit) is enters
+
+
+def test_whoever_fits_beside_all_enters_while_nobody_is_paused() -> None:
+    # readers as fast as the device: the working set is everybody, and half of what is left is 100
+    for pages, others, enters in ((198, [], True), (199, [], False), (150, [paused(2, 1)], False)):
+        fast = Reader(tokens_per_s=200.0)
+        ready = [stream(9, pages=800, lead_s=0.5, reader=fast)]
+        new = newcomer(1, 16 * pages, reader=fast)
+        sched = scheduler(waiting=[new], ready=ready, paused=others)
+        assert (1 in plan(sched, 200, 1000).admit) is enters
 
 
 def test_pages_alive_are_bounded_by_link_and_host_and_compute() -> None:

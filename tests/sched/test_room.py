@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tokenix.sched.draft import Draft
 from tokenix.sched.entity import Qos, Reader, ReaderKind, Task
+from tokenix.sched.plan import PauseMode
 from tokenix.sched.policies import FCFS, PROGRESS
 from tokenix.sched.room import Bar, Room, choose_victims, last_resort, make_room
 from tokenix.sched.view import MemoryView
@@ -154,9 +155,11 @@ def test_what_is_to_be_computed_again_already_comes_before_it() -> None:
         assert make_room(made, 10, newcomer(9), no_lead, "t") is answer
 
 
-def test_without_a_host_tier_no_stream_is_paused_for_others() -> None:
-    made = draft(memory(swap=False), ready=[stream(1, pages=10)])
-    assert make_room(made, 10, newcomer(9), anybody, "t") is Room.NO
+def test_without_a_host_tier_only_much_lead_is_paused_for_others() -> None:
+    for lead, room in ((0.05, Room.NO), (30.0, Room.NOW)):
+        made = draft(memory(swap=False, host_slots=0), ready=[stream(1, pages=10, lead_s=lead)])
+        assert make_room(made, 10, newcomer(9), no_lead, "t") is room
+        assert [pause.mode for pause in made.pause.values()] == [PauseMode.RECOMPUTE] * (lead > 1)
 
 
 def test_a_superfluous_victim_is_left_out() -> None:
