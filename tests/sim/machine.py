@@ -40,9 +40,10 @@ class SimMachine:
         params: Params | None = None,
         tunables: Tunables | None = None,
         audit_every_step: bool = True,
+        make_device: Callable[..., SimDevice] = SimDevice,
         **device: Any,
     ) -> None:
-        self.device = SimDevice(frames, host_slots, **device)
+        self.device = make_device(frames, host_slots, **device)
         self.kernel = make_kernel(
             self.device, policy, params or Params(poison=True), tunables,
             () if device.get("eos_token") is None else (device["eos_token"],),
@@ -54,7 +55,7 @@ class SimMachine:
         self.ended: dict[Pid, ReadResult] = {}
         self.asked: dict[Pid, Spawn] = {}
         self.steps = 0
-        self._audit = audit_every_step
+        self.audit_every_step = audit_every_step
         self._call_ids = 0
         self._stepping = False
         self._later: deque[Call] = deque()
@@ -72,7 +73,7 @@ class SimMachine:
         self.steps += 1
         self._watch_spinning(inbox)
         commands = self.kernel.step(self.now_s, inbox)
-        if self._audit:
+        if self.audit_every_step:
             audit.check(self.kernel)
         for command in commands:
             if not isinstance(command, Reply):
@@ -100,6 +101,10 @@ class SimMachine:
         if then is not None:
             self.on_reply[self._call_ids] = then
         return Call(self._call_ids, who, request)
+
+    def count_calls(self) -> int:
+        """Calls made so far; they are numbered from 1."""
+        return self._call_ids
 
     def start(
         self,

@@ -26,6 +26,7 @@ from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pfn, Pid
 from tokenix.sched.plan import Pause, PauseMode, Plan
 from tokenix.sched.policies import POLICIES
+from tokenix.sched.tunables import Tunables
 from tokenix.sched.view import MemoryView
 from tokenix.swap.slots import SlotState
 from tokenix.swap.transfers import Direction
@@ -37,6 +38,17 @@ FAULTS: dict[Kind, float] = {
     "fail_out": 0.15, "fail_in": 0.15, "corrupt_slot": 0.1, "lose_slot": 0.1,
     "delay_out": 0.1, "delay_in": 0.1, "hang_out": 0.05, "hang_in": 0.05,
     "device": 0.05, "row": 0.01,
+}  # fmt: skip
+
+HASTY = Tunables(
+    target_interactive_s=0.1, target_stream_s=0.1, target_batch_s=0.5, target_idle_s=1.0,
+    max_wait_targets=1.0, batch_quantum_s=0.1, hysteresis_s=0.2, margin_s=0.05, leader_pauses=1,
+)  # fmt: skip
+"""Everything that only happens after a long wait happens soon."""
+
+CRUEL: dict[Kind, float] = {
+    "fail_in": 0.2, "delay_in": 0.3, "hang_in": 0.2, "delay_out": 0.2, "hang_out": 0.2,
+    "device": 0.4,
 }  # fmt: skip
 
 STEPS_PER_TOKEN = 12
@@ -59,6 +71,7 @@ class Machine:
     eos_token: int | None
     horizon_s: float
     params: Params
+    tunables: Tunables
     cost: CostModel
     fault_rates: dict[Kind, float]
     force: float
@@ -85,6 +98,7 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
             prefix_cache=chance.random() < 0.6,
             poison=True,
         ),
+        tunables=chance.choice([Tunables(), Tunables(), HASTY]),
         cost=CostModel(
             base_s=4e-3 * slow,
             prefill_token_s=chance.choice([50e-6, 1e-3]),
@@ -97,14 +111,37 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
     )
 
 
+def draw_cruel_machine(chance: random.Random, harsh: bool) -> Machine:
+    """Hardly any memory, haste, copies that are worth their time and fail, passes that fail: what
+    is rare elsewhere is the rule here."""
+    drawn = draw_machine(chance, harsh)
+    frames = chance.choice([4, 5, 6, 8, 12])
+    return replace(
+        drawn,
+        frames=frames,
+        host_slots=int(frames * chance.choice([0, 0.5, 1, 2])),
+        page_tokens=chance.choice([2, 4]),
+        policy=chance.choice(["progress", "progress", "fcfs", "mlfq"]),
+        tunables=HASTY,
+        params=replace(drawn.params, pipe_tokens=4096, prefix_cache=chance.random() < 0.5),
+        cost=replace(drawn.cost, prefill_token_s=0.01, in_page_s=chance.choice([1e-4, 1e-2])),
+        fault_rates={kind: rate for kind, rate in CRUEL.items() if chance.random() < 0.4},
+    )
+
+
 class World:
     """One seed's machine and callers. Odd seeds are harsh: the device fails, and processes are
     paused by force at random moments. In even ones only the kernel itself pauses."""
 
-    def __init__(self, seed: int, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        tell: Callable[[str], None] | None = None,
+        draw: Callable[[random.Random, bool], Machine] = draw_machine,
+    ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
-        self.spec = draw_machine(self.chance, harsh=seed % 2 == 1)
+        self.spec = draw(self.chance, seed % 2 == 1)
         self.machine = self._boot()
         self.tell = tell
         self._told = 0
@@ -125,6 +162,7 @@ class World:
             spec.host_slots,
             spec.policy,
             spec.params,
+            spec.tunables,
             page_tokens=spec.page_tokens,
             eos_token=spec.eos_token,
             cost=spec.cost,
