@@ -79,7 +79,12 @@ def test_a_missing_trace(capsys: pytest.CaptureFixture[str]) -> None:
 def test_presets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", "presets", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert {"rtx4090", "h100", "b200"} <= {gpu["name"] for gpu in listed["devices"]}
+    assert {gpu["name"] for gpu in listed["devices"]} == {
+        "rtx4090", "rtxpro6000", "a100-40", "a100-80", "h100", "h200", "b200"
+    }  # fmt: skip
+    assert {model["name"] for model in listed["models"]} == {
+        "llama-3.1-8b", "qwen2.5-7b", "qwen2.5-32b", "qwen3-30b-a3b", "llama-3.3-70b"
+    }  # fmt: skip
     assert all(entry["source"] for entry in [*listed["devices"], *listed["models"]])
     assert main(["sim", "presets"]) == 0
     assert "llama-3.1-8b" in capsys.readouterr().out

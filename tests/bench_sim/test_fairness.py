@@ -89,10 +89,13 @@ def test_a_heavier_tenant_gets_more() -> None:
 
 
 def test_every_class_gets_its_share_of_an_overloaded_machine() -> None:
-    trace = make_trace(3000, gap_s=0.1, prompt=400, output=120)
+    trace = make_trace(1080, gap_s=0.1, prompt=400, output=120)
     classes = ("interactive", "stream", "interactive", "batch", "interactive")
     setup = replace(
-        make_setup(kv_pages=600), window=Window(rate_scale=8.0), classes=classes, keep_times=True
+        make_setup(kv_pages=600, device="rtx4090"),
+        window=Window(rate_scale=3.0),
+        classes=classes,
+        keep_times=True,
     )
     result = run(trace, replace(setup, drain_s=0.0))
     shares = fairness.class_shares(result.outcomes, 5.0, 35.0)
