@@ -43,6 +43,7 @@ def commit_decodes(
     streams: list[Process] = []
     filled: list[tuple[Process, Page]] = []
     others: list[tuple[Process, Drawn]] = []
+    ready = State.READY
     for process, drawn in zip(processes, results, strict=True):
         space = process.space
         computed = space.computed + 1
@@ -59,7 +60,7 @@ def commit_decodes(
             filled += [(process, page) for page in space.advance(process.tokens, computed)]
         process.tokens.append(drawn.token)
         process.out.append(Output(drawn.token, "", now_s, drawn.logprob, drawn.top))
-        process.state = State.READY
+        process.state = ready
         streams.append(process)
     return Quiet(streams, filled, others)
 

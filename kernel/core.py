@@ -358,10 +358,11 @@ class Kernel(Lifecycle):
         self.commands.append(Forward(ticket, tuple(rows), tuple(tables), dropped, columns))
         self.dropped.clear()
         self.in_flight = InFlight(ticket, streams, work, self.now_s, prefill)
+        running = State.RUNNING
         for process in streams:
-            process.state = State.RUNNING
+            process.state = running
         for process, _ in work:
-            process.state = State.RUNNING
+            process.state = running
 
     def _take_decodes(
         self, pids: Sequence[Pid], tables: list[TableDelta]

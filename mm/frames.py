@@ -26,6 +26,9 @@ class FrameState(enum.IntEnum):
     IN_TRANSFER = 3
 
 
+_FREE, _HELD, _CACHED, _IN_TRANSFER = FrameState  # looked up often, and an enum's names are slow
+
+
 class FrameTable:
     """All frames of one device."""
 
@@ -35,7 +38,7 @@ class FrameTable:
         self._free: list[Pfn] = [Pfn(i) for i in range(total - 1, -1, -1)]
         self._owner: list[Page | None] = [None] * total
         self._pins: list[int] = [0] * total
-        self._state: list[FrameState] = [FrameState.FREE] * total
+        self._state: list[FrameState] = [_FREE] * total
         self._counts: list[int] = [total, 0, 0, 0]
         self._fenced: dict[Pfn, None] = {}
         self._fence_up = False
@@ -61,7 +64,7 @@ class FrameTable:
 
     def count_coming(self) -> int:
         """Frames that are free, or will be when the forward has retired."""
-        return self._counts[FrameState.FREE] + len(self._fenced)
+        return self._counts[_FREE] + len(self._fenced)
 
     def state(self, pfn: Pfn) -> FrameState:
         return self._state[pfn]
@@ -144,14 +147,14 @@ class FrameTable:
         page = self._owner[pfn]
         if page is None:
             stranded = donor = False
-            new = FrameState.IN_TRANSFER if pfn in self._fenced else FrameState.FREE
+            new = _IN_TRANSFER if pfn in self._fenced else _FREE
         else:
             needed, clean = page.active > 0, page.slot is not None
             stranded = not needed and not clean and page.mapped > 0
             donor = needed and clean and page.loading is None
-            new = FrameState.HELD if needed or stranded else FrameState.CACHED
+            new = _HELD if needed or stranded else _CACHED
         if self._pins[pfn] > 0:
-            new = FrameState.IN_TRANSFER
+            new = _IN_TRANSFER
         if stranded:
             self.stranded[pfn] = page  # type: ignore[assignment]
         elif self.stranded:
@@ -165,7 +168,7 @@ class FrameTable:
         self._counts[old] -= 1
         self._counts[new] += 1
         self._state[pfn] = new
-        if new is FrameState.FREE:
+        if new is _FREE:
             self._free.append(pfn)
             if pfn not in self._junk:
                 self.freed_log.append(pfn)

@@ -20,17 +20,21 @@ from tokenix.sched.tunables import Tunables
 TIERS = 3
 """Read, batch, idle."""
 
+# Looked up often, and an enum's names are slow.
+_PACED, _MEASURED, _BATCH_READER, _HIDDEN = ReaderKind
+_BATCH, _IDLE = Qos.BATCH, Qos.IDLE
+
 
 def kind_of(entity: SchedEntity) -> ReaderKind:
     """The reader that counts: batch and idle classes are never read while they run."""
-    return ReaderKind.BATCH if entity.qos >= Qos.BATCH else entity.reader.kind
+    return _BATCH_READER if entity.qos >= _BATCH else entity.reader.kind
 
 
 def tier_of(entity: SchedEntity) -> int:
     """0: someone reads it; 1: batch; 2: idle. Higher tiers are paused first."""
-    if entity.qos >= Qos.BATCH:
-        return 2 if entity.qos is Qos.IDLE else 1
-    return 1 if entity.reader.kind is ReaderKind.BATCH else 0
+    if entity.qos >= _BATCH:
+        return 2 if entity.qos is _IDLE else 1
+    return 1 if entity.reader.kind is _BATCH_READER else 0
 
 
 def rank_of(entity: SchedEntity) -> tuple[int, int, int]:
@@ -42,7 +46,7 @@ def rank_of(entity: SchedEntity) -> tuple[int, int, int]:
 def rate_of(entity: SchedEntity) -> float:
     """Tokens per second its reader takes; 0 for batch."""
     kind = kind_of(entity)
-    if kind is ReaderKind.BATCH:
+    if kind is _BATCH_READER:
         return 0.0
     if entity.read_rate > 0:
         return entity.read_rate
@@ -57,7 +61,7 @@ def pace_of(entity: SchedEntity) -> float:
 
 def before_first_token(entity: SchedEntity) -> bool:
     """Whether nobody has seen anything of this turn yet."""
-    return entity.first_token_s is None or kind_of(entity) is ReaderKind.HIDDEN
+    return entity.first_token_s is None or kind_of(entity) is _HIDDEN
 
 
 def lead_s(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) -> float:
@@ -65,13 +69,13 @@ def lead_s(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) 
 
     Before the first token: what is left of the target. Batch: inf, or the slack of its deadline.
     """
-    if kind_of(entity) is ReaderKind.BATCH:
+    if kind_of(entity) is _BATCH_READER:
         rest_s = (entity.max_tokens - entity.delivered_tokens) / rates.steps_per_s
         return entity.deadline_s - now_s - max(0.0, rest_s)
     if before_first_token(entity):
         return entity.waiting_since_s + tunables.target_s(entity.qos) - now_s
     lead = entity.due_s - now_s
-    if kind_of(entity) is ReaderKind.MEASURED:
+    if kind_of(entity) is _MEASURED:
         unread = entity.delivered_tokens - entity.read_tokens
         lead = max(lead, unread / rate_of(entity)) if unread > 0 else lead
     return lead
@@ -80,7 +84,7 @@ def lead_s(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) 
 def owed_s(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) -> float:
     """Seconds until it must make progress: the lead, for batch at most its trickle."""
     lead = lead_s(entity, now_s, tunables, rates)
-    if kind_of(entity) is ReaderKind.BATCH:
+    if kind_of(entity) is _BATCH_READER:
         return min(lead, entity.due_s - now_s)
     return lead
 
@@ -88,11 +92,11 @@ def owed_s(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) 
 def owed_at_s(entity: SchedEntity, now_s: float, tunables: Tunables) -> float | None:
     """A time before which it is owed nothing, for as long as nothing happens to it (`owed_s` falls
     by at most a second per second). None: that depends on the measured rates as well."""
-    if kind_of(entity) is ReaderKind.BATCH:
+    if kind_of(entity) is _BATCH_READER:
         return entity.due_s if entity.deadline_s == math.inf else None
     if before_first_token(entity):
         return entity.waiting_since_s + tunables.target_s(entity.qos)
-    if kind_of(entity) is ReaderKind.MEASURED:
+    if kind_of(entity) is _MEASURED:
         unread = entity.delivered_tokens - entity.read_tokens
         if unread > 0:
             return max(entity.due_s, now_s + unread / rate_of(entity))
@@ -117,21 +121,21 @@ def weight_of(entity: SchedEntity) -> float:
 
 def note_delivered(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables) -> None:
     """`tokens` reached the pipe: move the deadline, count a stall, end a spell without progress."""
-    kind = ReaderKind.BATCH if entity.qos >= Qos.BATCH else entity.reader.kind
+    kind = _BATCH_READER if entity.qos >= _BATCH else entity.reader.kind
     entity.delivered_tokens += tokens
     if entity.pauses_without_progress:
         entity.pauses_without_progress = 0
         entity.leader = False
-    if kind is ReaderKind.PACED and now_s <= entity.due_s < math.inf:
+    if kind is _PACED and now_s <= entity.due_s < math.inf:
         entity.period_s = 1.0 / rate_of(entity)
         entity.due_s += tokens * entity.period_s
         return
-    if kind is ReaderKind.HIDDEN:
+    if kind is _HIDDEN:
         return
     first = entity.first_token_s is None
     if first:
         entity.first_token_s = now_s
-    if kind is ReaderKind.BATCH:
+    if kind is _BATCH_READER:
         entity.due_s = now_s + tunables.target_s(entity.qos)
         return
     if (
@@ -141,7 +145,7 @@ def note_delivered(entity: SchedEntity, now_s: float, tokens: int, tunables: Tun
     ):
         entity.stalls += 1
     start = now_s if first else max(entity.due_s, now_s)
-    if first and kind is ReaderKind.MEASURED:
+    if first and kind is _MEASURED:
         entity.last_read_s = now_s
     entity.due_s = start + tokens / rate_of(entity)
 
@@ -149,8 +153,7 @@ def note_delivered(entity: SchedEntity, now_s: float, tokens: int, tunables: Tun
 def _unread(entity: SchedEntity, new_tokens: int) -> bool:
     """Whether a measured reader still had something to take before the `new_tokens` came."""
     return (
-        kind_of(entity) is ReaderKind.MEASURED
-        and entity.delivered_tokens - new_tokens > entity.read_tokens
+        kind_of(entity) is _MEASURED and entity.delivered_tokens - new_tokens > entity.read_tokens
     )
 
 
@@ -163,9 +166,9 @@ def note_read(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables
     entity.read_tokens += taken
     unread = entity.delivered_tokens - entity.read_tokens
     kind = kind_of(entity)
-    if kind is ReaderKind.PACED and unread > 0 and entity.first_token_s is not None:
+    if kind is _PACED and unread > 0 and entity.first_token_s is not None:
         _correct_pace(entity, now_s, taken, unread, tunables)
-    if kind is ReaderKind.MEASURED:
+    if kind is _MEASURED:
         passed_s = now_s - entity.last_read_s
         sample = taken / passed_s if passed_s > 0 else math.inf
         old = rate_of(entity)
@@ -198,7 +201,7 @@ def note_paused(entity: SchedEntity, now_s: float, tunables: Tunables) -> None:
     entity.period_s = 0.0
     entity.pauses_without_progress += 1
     entity.leader = entity.pauses_without_progress >= tunables.leader_pauses
-    if kind_of(entity) is ReaderKind.BATCH:
+    if kind_of(entity) is _BATCH_READER:
         entity.due_s = now_s + tunables.target_s(entity.qos)
 
 

@@ -18,13 +18,16 @@ class SlotState(enum.IntEnum):
     VALID = 2
 
 
+_FREE, _WRITING, _VALID = SlotState  # looked up often, and an enum's names are slow
+
+
 class SlotTable:
     """All slots of the host tier. Counts: free + writing + valid == total."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self._free: list[Slot] = [Slot(i) for i in range(total - 1, -1, -1)]
-        self._state = [SlotState.FREE] * total
+        self._state = [_FREE] * total
         self._generation = [0] * total
         self._counts = [total, 0, 0]
 
@@ -40,17 +43,17 @@ class SlotTable:
             return None
         slot = self._free.pop()
         self._generation[slot] += 1
-        self._move(slot, SlotState.FREE, SlotState.WRITING)
+        self._move(slot, _FREE, _WRITING)
         return slot, self._generation[slot]
 
     def publish(self, slot: Slot) -> None:
         """The copy into the slot has finished and was verified."""
-        self._move(slot, SlotState.WRITING, SlotState.VALID)
+        self._move(slot, _WRITING, _VALID)
 
     def free(self, slot: Slot) -> None:
         """Give a slot back, whether its copy was published or failed."""
-        assert self._state[slot] is not SlotState.FREE, "a slot is freed once"
-        self._move(slot, self._state[slot], SlotState.FREE)
+        assert self._state[slot] is not _FREE, "a slot is freed once"
+        self._move(slot, self._state[slot], _FREE)
         self._free.append(slot)
 
     def _move(self, slot: Slot, old: SlotState, new: SlotState) -> None:
