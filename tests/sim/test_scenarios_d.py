@@ -4,7 +4,7 @@ import pytest
 
 from tokenix.drivers.sim import CostModel, Fault, FaultPlan
 from tokenix.drivers.sim.faults import Kind
-from tokenix.kernel.calls import ExitReason, Kill, Signal
+from tokenix.kernel.calls import ExitReason, Fork, Kill, Signal
 from tokenix.kernel.params import Params
 from tokenix.kernel.state import State
 from tokenix.mm.frames import FrameState
@@ -219,6 +219,29 @@ def test_d8_a_late_copy_does_no_harm(cache: bool, kind: Kind) -> None:
     evict(machine)
     machine.call(Kill(pid, Signal.CONT))
     machine.finish()
+
+
+@pytest.mark.parametrize("kind", ["delay_out", "hang_out"])
+def test_d8_resumed_while_its_last_page_is_late(cache: bool, kind: Kind) -> None:
+    """D8: a fork goes on while the page it is going to write is still being read; when that takes
+    too long, the page is computed again in another frame."""
+    machine = machine_with(Fault(kind, delay_s=6.0), cache=cache)
+    pid = machine.spawn(PROMPT[:6], 8)
+    while len(machine.output[pid]) < 4:
+        machine.advance()
+    (child,) = machine.call(Fork(pid))
+    machine.asked[child], machine.output[child] = machine.asked[pid], list(machine.output[pid])
+    machine.call(Kill(child, Signal.STOP))
+    while machine.process(child).space.pages[-1].leaving is None:
+        machine.advance()
+    assert machine.process(child).space.computed % 4, "the last page is not full"
+    machine.call(Kill(child, Signal.CONT))
+    machine.follow(child)
+    machine.run(until_s=machine.now_s + 1.0)
+    assert machine.process(child).state is State.SWAPPING_IN, "it waits for the copy"
+    machine.run(until_s=machine.now_s + 2.0)
+    assert machine.ended[child].reason is ExitReason.LENGTH
+    machine.check_output(child)
 
 
 def test_d9_d18_the_slow_way_is_not_taken(cache: bool) -> None:

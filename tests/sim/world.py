@@ -6,7 +6,8 @@ Safety first: every token of every process equals the oracle, one terminal event
 hold after each step. Then the faults stop, the stopped go on, the readers read, and all must end
 within a bound of steps.
 
-    python -m tokenix.tests.sim.world SEED      tells the story of one world
+    python -m tokenix.tests.sim.world SEED          tells the story of one world
+    python -m tokenix.tests.sim.world SEED cruel    of one on a cruel machine
 """
 
 import heapq
@@ -121,10 +122,15 @@ def draw_cruel_machine(chance: random.Random, harsh: bool) -> Machine:
         frames=frames,
         host_slots=int(frames * chance.choice([0, 0.5, 1, 2])),
         page_tokens=chance.choice([2, 4]),
-        policy=chance.choice(["progress", "progress", "fcfs", "mlfq"]),
+        policy=chance.choice(["progress", "progress", "progress", "fcfs", "mlfq"]),
         tunables=HASTY,
         params=replace(drawn.params, pipe_tokens=4096, prefix_cache=chance.random() < 0.5),
-        cost=replace(drawn.cost, prefill_token_s=0.01, in_page_s=chance.choice([1e-4, 1e-2])),
+        cost=replace(
+            drawn.cost,
+            prefill_token_s=chance.choice([1e-4, 0.01, 0.01]),
+            in_page_s=chance.choice([1e-4, 1e-2]),
+            out_page_s=chance.choice([1e-4, 0.1]),
+        ),
         fault_rates={kind: rate for kind, rate in CRUEL.items() if chance.random() < 0.4},
     )
 
@@ -142,6 +148,7 @@ class World:
         self.seed = seed
         self.chance = random.Random(seed)
         self.spec = draw(self.chance, seed % 2 == 1)
+        self._kind = " cruel" if draw is draw_cruel_machine else ""
         self.machine = self._boot()
         self.tell = tell
         self._told = 0
@@ -217,7 +224,7 @@ class World:
             self._finish()
         except Exception as why:
             where = f"world {self.seed} at {self.now_s:.6f} s, step {self.machine.steps}"
-            hint = f"replay: python -m tokenix.tests.sim.world {self.seed}"
+            hint = f"replay: python -m tokenix.tests.sim.world {self.seed}{self._kind}"
             raise AssertionError(f"{where}: {type(why).__name__}: {why}\n{hint}") from why
         return self.machine.kernel.trace.digest()
 
@@ -387,8 +394,9 @@ class World:
 
 def main() -> int:
     """Tell the story of one seed."""
-    seed = int(sys.argv[1])
-    world = World(seed, tell=lambda line: sys.stdout.write(line + "\n"))
+    seed, cruel = int(sys.argv[1]), sys.argv[2:] == ["cruel"]
+    draw = draw_cruel_machine if cruel else draw_machine
+    world = World(seed, lambda line: sys.stdout.write(line + "\n"), draw)
     sys.stdout.write(f"{world.spec}\n")
     sys.stdout.write(f"digest {world.run()}\n")
     return 0

@@ -1,0 +1,94 @@
+"""Proof that the rare branches are reached: by random worlds, and by stories where those are too
+seldom there."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tokenix.tests.sched.fakes import stream
+from tokenix.tests.sched.test_room import test_leaders_are_the_last_of_the_last as leaders_come_last
+from tokenix.tests.sched.test_room import test_never_a_victim as never_a_victim
+from tokenix.tests.sim import test_scenarios_d as copies
+from tokenix.tests.sim import test_scenarios_f as exits
+from tokenix.tests.sim.marks import Mark, Watch
+from tokenix.tests.sim.rare import RARE
+from tokenix.tests.sim.world import World, draw_cruel_machine, draw_machine
+
+WORLDS = 600
+"""In so many all must be reached that are not told as stories; mostly it takes half of them."""
+
+STORIES: list[tuple[set[str], Callable[[], None]]] = [
+    (
+        {"leader protected in the last resort", "all are leaders"},
+        leaders_come_last,
+    ),
+    ({"leader protected from displacement"}, lambda: never_a_victim("leader", stream(1))),
+    ({"nobody maps what was loaded"}, lambda: exits.test_f1_killed_while_loading(True)),
+    (
+        {"abandoned copy in", "lost while loading", "slot under a load is kept"},
+        lambda: copies.test_d8_a_copy_that_never_ends_is_given_up(True, "hang_in"),
+    ),
+    (
+        {"resume waits for a writer", "abandoned under a tail"},
+        lambda: copies.test_d8_resumed_while_its_last_page_is_late(True, "delay_out"),
+    ),
+]
+"""What is reached by which."""
+
+TOLD = set[str]().union(*(names for names, _ in STORIES))
+
+
+@pytest.mark.parametrize(("names", "story"), STORIES)
+def test_stories_reach(names: set[str], story: Callable[[], None]) -> None:
+    watch = Watch([mark for mark in RARE if mark.name in names])
+    assert set(watch.missed) == names, "they are on the list"
+    with watch.on():
+        story()
+    assert not watch.missed
+
+
+def test_worlds_reach() -> None:
+    """Ordinary and cruel ones, until nothing is missed."""
+    watch = Watch([mark for mark in RARE if mark.name not in TOLD])
+    with watch.on():
+        for seed in range(WORLDS):
+            World(seed, draw=draw_cruel_machine if seed // 2 % 2 else draw_machine).run()
+            if not watch.missed:
+                break
+    assert not watch.missed
+
+
+# ---- marks themselves ----
+
+
+def climb(height: int) -> int:
+    steps = 0
+    while steps < height:
+        steps += 1
+        if steps > 3:
+            break
+    return steps
+
+
+HERE = "tests.sim.test_marks.climb"
+
+
+def test_a_mark_is_reached_only_by_its_line() -> None:
+    high = Mark("high", HERE, "if steps > 3: / break")
+    even = Mark("even", HERE, "if steps > 3", lambda v: v["steps"] % 2 == 0)
+    watch = Watch([high, even])
+    climb(9)
+    assert watch.missed == ["even", "high"], "nobody watched"
+    with watch.on():
+        climb(1)
+        assert watch.missed == ["even", "high"]
+        climb(3)
+        assert watch.missed == ["high"]
+        climb(9)
+    assert not watch.missed
+
+
+@pytest.mark.parametrize("line", ["nothing begins so", "steps"])
+def test_a_line_that_is_not_one_is_told(line: str) -> None:
+    with pytest.raises(AssertionError, match="name it anew"):
+        Watch([Mark("lost", HERE, line)])
