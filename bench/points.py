@@ -25,7 +25,7 @@ class Size:
 
     arrivals_s: float = 100.0
     few: int = 160
-    many: int = 800
+    many: int = 2400
     """Requests."""
     output_tokens: int = 500_000
     """At most, once there are half of `few` requests; it bounds what a point costs."""

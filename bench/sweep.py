@@ -27,7 +27,7 @@ AXES: Mapping[str, tuple[float, ...]] = {
 }
 """Each with the values that it usually takes."""
 
-SIZE = Size(arrivals_s=100.0, few=200, many=750, output_tokens=500_000)
+SIZE = Size(arrivals_s=100.0, few=200, many=2400, output_tokens=500_000)
 
 OTHER_ARRIVALS = ("load", "seed")
 

@@ -161,17 +161,20 @@ def grid(
     redo: Annotated[str, Parameter(help="Policies to run again, with commas.")] = "",
     trace: Annotated[str, Parameter(help="Names in --folder; default: all four.")] = "",
     device: Annotated[str, Parameter(help="One or more.")] = "h100,a100-40,rtx4090",
+    overload: Annotated[bool, Parameter(help="Also six cases at 1x, 2x and 3x load.")] = False,
+    summary: Annotated[bool, Parameter(help="Run nothing; say what the file has.")] = False,
     folder: Annotated[Path | None, Parameter(help="Default: ../shared/traces.")] = None,
     json: Json = False,
     jobs: Jobs = 1,
 ) -> int:
     """Random points of load, pool, reader, link, trace and device: is progress nowhere worse?"""
-    from tokenix.cli.sim_grid import run_grid
+    from tokenix.cli.sim_grid import GridPlan, run_grid
 
-    return run_grid(
+    plan = GridPlan(
         out, points, seed, _words(policy), _words(redo) if redo else [],
-        _words(trace) if trace else [], _words(device), folder, jobs, json,
+        _words(trace) if trace else [], _words(device), folder, overload,
     )  # fmt: skip
+    return run_grid(plan, jobs, json, summary)
 
 
 @sim.command(name="presets")

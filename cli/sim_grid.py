@@ -4,12 +4,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenix.bench import grid, gridsum
 from tokenix.bench.commands import sim_command
+from tokenix.bench.grid import Cell
 from tokenix.bench.gridsum import Slice, Summary
-from tokenix.bench.points import Placement
+from tokenix.bench.points import Placement, Point
 from tokenix.cli import stdout
 from tokenix.cli.sim_run import SHARED_TRACES, bars, read_named
 from tokenix.cli.status import OK, UsageError
@@ -18,33 +20,48 @@ SHOWN = 12
 """Points listed where `progress` is short."""
 
 
-def run_grid(
-    out: Path,
-    points: int,
-    seed: int,
-    policies: Sequence[str],
-    redo: Sequence[str],
-    traces: Sequence[str],
-    devices: Sequence[str],
-    folder: Path | None,
-    jobs: int,
-    as_json: bool,
-) -> int:
-    traces, folder = traces or grid.TRACES, folder or SHARED_TRACES
+@dataclass(frozen=True, slots=True)
+class GridPlan:
+    """The options of `tokenix sim grid`."""
+
+    out: Path
+    points: int
+    seed: int
+    policies: Sequence[str]
+    redo: Sequence[str]
+    traces: Sequence[str]
+    devices: Sequence[str]
+    folder: Path | None
+    overload: bool
+
+    def drawn(self) -> list[Point]:
+        return grid.draw_points(self.points, self.seed, self.traces or grid.TRACES, self.devices)
+
+    def overloads(self) -> list[Point]:
+        return [
+            point
+            for point in (grid.overload_points() if self.overload else [])
+            if point.trace in (self.traces or grid.TRACES) and point.device in self.devices
+        ]
+
+    def cells(self) -> list[Cell]:
+        cells = [cell for point in self.drawn() for cell in grid.cells_of(point, self.policies)]
+        return cells + [Cell(point, gridsum.OURS) for point in self.overloads()]
+
+
+def run_grid(plan: GridPlan, jobs: int, as_json: bool, only_summary: bool) -> int:
+    folder = plan.folder or SHARED_TRACES
     try:
-        drawn = grid.draw_points(points, seed, traces, devices)
-        overload = [p for p in grid.overload_points() if p.trace in traces and p.device in devices]
-        cells = [cell for point in drawn for cell in grid.cells_of(point, policies)]
-        cells += [grid.Cell(point, gridsum.OURS) for point in overload]
-        done = grid.read_cells(out)
-        missing = [cell for cell in cells if cell not in done or cell.policy in redo]
-        placed = grid.placement(read_named(folder, traces))
+        placed = grid.placement(read_named(folder, plan.traces or grid.TRACES))
+        cells = [] if only_summary else plan.cells()
+        done = grid.read_cells(plan.out)
+        missing = [cell for cell in cells if cell not in done or cell.policy in plan.redo]
         if missing:
             print(f"{len(cells) - len(missing)} of {len(cells)} runs are done", file=sys.stderr)
             with bars(len(missing)) as progress:
-                grid.run_cells(placed, missing, out, jobs, progress)
-        figured = grid.read_cells(out)
-        summary = gridsum.summarise(figured, drawn, overload)
+                grid.run_cells(placed, missing, plan.out, jobs, progress)
+        figured = grid.read_cells(plan.out)
+        summary = gridsum.summarise(figured, plan.drawn(), grid.overload_points())
     except ValueError as problem:
         raise UsageError(str(problem)) from None
     versions = Counter(figures.code for figures in figured.values())

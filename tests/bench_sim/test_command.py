@@ -110,10 +110,7 @@ def test_plot(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert image.read_bytes().startswith(b"\x89PNG")
 
 
-def test_grid_resumes_and_concludes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tokenix.bench.grid.overload_points", list)
+def test_grid_resumes_and_concludes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{i * 0.3},{200 + 31 * (i % 6)},{5 + i % 4}\n" for i in range(70)]
     text = "arrival_s,prompt_tokens,output_tokens\n" + "".join(lines)
     (tmp_path / "made.csv").write_text(text)
@@ -130,6 +127,8 @@ def test_grid_resumes_and_concludes(
     assert main([*words, "--redo", "progress"]) == 0
     assert "7 of 8 runs are done" in capsys.readouterr().err
     assert len(out.read_text().splitlines()) == 9
+    assert main([*words, "--seed", "2", "--summary"]) == 2
+    assert "run the grid first" in capsys.readouterr().err
 
 
 def test_sweep(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
