@@ -88,7 +88,6 @@ class Memory:
             for item in transfer.items
             if item.page.active == 0 and item.page.pfn is not None
         )
-        used = self.slots.count(SlotState.VALID) + self.slots.count(SlotState.WRITING)
         link = self.copies.link
         return MemoryView(
             page_tokens=self.info.page_tokens,
@@ -98,11 +97,9 @@ class Memory:
             outgoing_frames=outgoing,
             host_slots=self.slots.total,
             host_free_slots=self.slots.count(SlotState.FREE) + self.frames.donors,
-            host_paused_slots=max(0, used - self.frames.donors),
             in_s_per_page=link.in_s_per_page,
             out_s_per_page=link.out_s_per_page,
             in_queue_s=self.copies.queue_s(Direction.IN),
-            out_queue_s=self.copies.queue_s(Direction.OUT),
             swap=self.slots.total > 0,
             upsets=self._upsets,
         )

@@ -16,13 +16,10 @@ class MemoryView:
     host_slots: int
     host_free_slots: int
     """Slots that a pause may use: empty, or holding a copy of a page that is resident anyway."""
-    host_paused_slots: int
-    """Slots that hold pages of paused processes."""
     in_s_per_page: float
     out_s_per_page: float
     in_queue_s: float
     """Seconds of copies queued on the link towards the device."""
-    out_queue_s: float
     swap: bool = True
     """False where there is no host tier: every pause recomputes."""
     upsets: int | None = None

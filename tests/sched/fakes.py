@@ -106,11 +106,9 @@ def memory(total: int = 100, free: int = 0, **fields: object) -> MemoryView:
         "outgoing_frames": 0,
         "host_slots": 10 * total,
         "host_free_slots": 10 * total,
-        "host_paused_slots": 0,
         "in_s_per_page": 1e-4,
         "out_s_per_page": 1e-4,
         "in_queue_s": 0.0,
-        "out_queue_s": 0.0,
     }
     return MemoryView(**(values | fields))  # type: ignore[arg-type]
 
@@ -223,11 +221,9 @@ class Machine:
             outgoing_frames=sum(not p.clean for p in idle),
             host_slots=self.host,
             host_free_slots=self.host - self.slots() + len(donors),
-            host_paused_slots=0,
             in_s_per_page=self.page_s,
             out_s_per_page=self.page_s,
             in_queue_s=0.0,
-            out_queue_s=0.0,
             swap=self.host > 0,
             upsets=0,
         )

@@ -106,10 +106,10 @@ class Quick:
         return MemoryView(
             page_tokens=PAGE, total_frames=self.frames, free_frames=self.free, cached_frames=idle,
             outgoing_frames=self.outgoing, host_slots=self.host,
-            host_free_slots=self.host - self.slots + donors, host_paused_slots=0,
+            host_free_slots=self.host - self.slots + donors,
             in_s_per_page=self.page_s, out_s_per_page=self.page_s,
             in_queue_s=max(0.0, self.in_s - self.now_s),
-            out_queue_s=max(0.0, self.out_s - self.now_s), swap=self.host > 0, upsets=0,
+            swap=self.host > 0, upsets=0,
         )  # fmt: skip
 
     def take(self, frames: int) -> None:

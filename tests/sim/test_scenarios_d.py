@@ -182,7 +182,7 @@ def test_d8_a_copy_that_never_ends_holds_up_no_other(cache: bool) -> None:
     assert [transfer.abandoned for transfer in copies.transfers.peek_all()] == [True]
     stop(machine, pid)
     view = machine.kernel.memory.view()
-    assert view.outgoing_frames == 0 and view.out_queue_s == 0.0
+    assert view.outgoing_frames == 0 and copies.queue_s(Direction.OUT) == 0.0
     before = copies.pages_out
     other = machine.spawn(tuple(range(100, 110)), 12)
     machine.run(until_s=machine.now_s + 5.0)
