@@ -1,0 +1,303 @@
+"""Swap in any order: copies end late, badly or never, while processes come, pause, fork and go.
+
+No kernel and no scheduler: `Memory` is told what to do, by chance, within what the kernel may do.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tokenix.drivers.device import DeviceInfo
+from tokenix.drivers.ops import CopyOut, SamplingParams
+from tokenix.kernel.copies import Copies
+from tokenix.kernel.memory import Lost, Memory, MemoryEvent
+from tokenix.kernel.params import Params
+from tokenix.kernel.process import Process
+from tokenix.kernel.state import State
+from tokenix.mm import audit
+from tokenix.mm.frames import FrameState
+from tokenix.mm.ids import Pfn, Pid, Ticket
+from tokenix.mm.page import Page
+from tokenix.mm.space import AddressSpace
+from tokenix.sched.entity import Qos, SchedEntity
+from tokenix.swap.slots import SlotState
+from tokenix.swap.transfers import Direction
+from tokenix.tests import stateful
+from tokenix.tests.swap.tier import Tier
+
+FRAMES, SLOTS, PAGE = 5, 5, 2
+LIMIT = (FRAMES - 1) * PAGE
+"""The longest sequence that fits with a page to spare."""
+MOST_HUNG = 2
+MOVING = (State.SWAPPING_IN, State.SWAPPING_OUT)
+CHOICE = st.integers(0, 11)
+SOME = st.frozensets(st.integers(0, 3), max_size=2)
+
+
+class Swap(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tier = Tier()
+        self.now_s = 0.0
+        self._tickets = self._pids = 0
+        info = DeviceInfo("naive", FRAMES, PAGE, 16, SLOTS, 256, 1 << 20, 0.01, 1e3, 1e-4, 1e-4)
+        self.memory = Memory(info, self.tier.submit, self._ticket, Params())
+        self.living: list[Process] = []
+
+    def _ticket(self) -> Ticket:
+        self._tickets += 1
+        return Ticket(self._tickets)
+
+    def _make(self, tokens: list[int], tenant: str) -> Process:
+        self._pids += 1
+        pid = Pid(self._pids)
+        entity = SchedEntity(pid, Qos.STREAM, 0, tenant, 0.0, len(tokens), LIMIT - len(tokens))
+        process = Process(
+            pid, Pid(0), tenant, "", SamplingParams(), 0, frozenset(), 0.0,
+            entity=entity, space=self.memory.new_space(pid, tenant), tokens=tokens,
+            prompt_tokens=len(tokens), max_tokens=LIMIT - len(tokens),
+        )  # fmt: skip
+        self.living.append(process)
+        return process
+
+    def _pick(self, choice: int, *states: State) -> Process | None:
+        pool = [p for p in self.living if not states or p.state in states]
+        return pool[choice % len(pool)] if pool else None
+
+    def _donors(self) -> list[AddressSpace]:
+        return [p.space for p in self.living if p.state is State.READY]
+
+    def _handle(self, events: list[MemoryEvent]) -> None:
+        """As the kernel does."""
+        for event in events:
+            process = next(p for p in self.living if p.pid == event.pid)
+            if isinstance(event, Lost) or process.state is State.SWAPPING_OUT:
+                process.state = State.SWAPPED
+            elif process.state is State.SWAPPING_IN:
+                self.memory.settle_in(process)
+                process.state = State.READY
+
+    # ---- processes ----
+
+    @initialize(lengths=st.lists(st.integers(2, LIMIT - 1), min_size=2, max_size=3))
+    def begin(self, lengths: list[int]) -> None:
+        """Some are there, and the first is computed and paused."""
+        for family, length in enumerate(lengths):
+            self.spawn(family, length, "a")
+        self.bring_in(0, 1.0)
+        self.compute(0, LIMIT)
+        self.pause(0, True)
+
+    @rule(family=st.integers(0, 2), length=st.integers(1, LIMIT - 1), tenant=st.sampled_from("ab"))
+    def spawn(self, family: int, length: int, tenant: str) -> None:
+        if len(self.living) < 5:
+            process = self._make([family * 50 + i // 3 for i in range(length)], tenant)
+            self.memory.add(process)
+
+    @rule(choice=CHOICE, fast_s=st.sampled_from([1.0, 1.0, 1e6]))
+    def bring_in(self, choice: int, fast_s: float) -> None:
+        """Swap-in where computing is slow, else recompute."""
+        process = self._pick(choice, State.NEW, State.SWAPPED)
+        if process is None:
+            return
+        if not self.memory.bring_in(process, fast_s, self.now_s):
+            return
+        process.state = State.SWAPPING_IN if self.memory.awaits(process.pid) else State.READY
+
+    @rule(choice=CHOICE, count=st.integers(1, 5))
+    def compute(self, choice: int, count: int) -> None:
+        """Some tokens, and one more is drawn when all are computed."""
+        process = self._pick(choice, State.READY)
+        if process is None or not process.todo_tokens:
+            return
+        count = min(count, process.todo_tokens)
+        if not self.memory.grow(process, count):
+            return
+        space = process.space
+        for at in range(space.computed, space.computed + count):
+            pfn = space.pages[at // PAGE].pfn
+            assert pfn is not None
+            self.tier.write(pfn, at % PAGE, (process.tenant, tuple(process.tokens[: at + 1])))
+        for page in space.advance(process.tokens, space.computed + count):
+            self.memory.dirty.push(process.pid, page)
+        if not process.todo_tokens and process.length < LIMIT:
+            process.tokens.append(process.length)
+
+    @rule(choice=CHOICE, other=CHOICE)
+    def swap_places(self, choice: int, other: int) -> None:
+        """One makes room, another comes, and computes what it can."""
+        self.pause(choice, True)
+        while self._count_ending():
+            self.end_copy(0, frozenset())
+        self.bring_in(other, 1.0)
+        self.compute(0, LIMIT)
+
+    @rule(choice=CHOICE, keep=st.sampled_from([True, True, False]))
+    def pause(self, choice: int, keep: bool) -> None:
+        process = self._pick(choice, State.READY)
+        if process is None:
+            return
+        self.memory.pause(process, keep, self._donors, self.now_s)
+        process.state = State.SWAPPING_OUT if self.memory.awaits(process.pid) else State.SWAPPED
+
+    @rule(choice=CHOICE)
+    def fork(self, choice: int) -> None:
+        parent = self._pick(choice)
+        if parent is None or len(self.living) >= 5:
+            return
+        child = self._make(list(parent.tokens), parent.tenant)
+        self.memory.fork(parent, child)
+        self.memory.add(child)
+        child.state = State.SWAPPED if child.space.mapped else State.NEW
+
+    @rule(choice=CHOICE)
+    def kill(self, choice: int) -> None:
+        process = self._pick(choice)
+        if process is not None:
+            self.memory.release(process)
+            self.living.remove(process)
+
+    @rule(choice=CHOICE)
+    def kill_the_loading(self, choice: int) -> None:
+        process = self._pick(choice, State.SWAPPING_IN)
+        if process is not None:
+            self.kill(self.living.index(process))
+
+    # ---- daemons, the device, time ----
+
+    @rule(full=st.booleans())
+    def write_behind(self, full: bool) -> None:
+        self.memory.write_behind(full, self._donors, self.now_s)
+
+    @rule()
+    def drop_stranded(self) -> None:
+        self.memory.drop_stranded()
+
+    @rule(choice=CHOICE, bad=SOME)
+    def end_copy(self, choice: int, bad: frozenset[int]) -> None:
+        """In any order, not only that of submission."""
+        tickets = [ticket for ticket in self.tier.pending if ticket not in self.tier.hung]
+        if tickets:
+            done = self.tier.end(tickets[choice % len(tickets)], bad)
+            self._handle(self.memory.complete(done, self.now_s))
+
+    def _count_ending(self) -> int:
+        return len(set(self.tier.pending) - set(self.tier.hung))
+
+    @precondition(lambda self: len(self.tier.hung) < MOST_HUNG)
+    @rule(choice=CHOICE)
+    def hang(self, choice: int) -> None:
+        """A copy never ends."""
+        copies = self.memory.copies.transfers.peek_all()
+        tickets = [t.ticket for t in copies if t.ticket not in self.tier.hung]
+        if tickets:
+            self.tier.hung.append(tickets[choice % len(tickets)])
+
+    @rule(choice=CHOICE)
+    def spoil(self, choice: int) -> None:
+        """A page in the host tier changes; its checksum does not."""
+        if self.tier.slots:
+            self.tier.spoiled.add(list(self.tier.slots)[choice % len(self.tier.slots)])
+
+    @rule(wait_s=st.sampled_from([0.1, 3.0]))
+    def wait(self, wait_s: float) -> None:
+        self.now_s += wait_s
+        self._handle(self.memory.expire(self.now_s))
+
+    # ---- what must hold ----
+
+    @invariant()
+    def books_are_right(self) -> None:
+        memory = self.memory
+        audit.check(memory.frames, memory.index, [p.space for p in self.living])
+        pins = self.tier.count_pins()
+        for number in range(FRAMES):
+            assert memory.frames.pins(Pfn(number)) == pins[Pfn(number)], f"pins of {number}"
+        assert len(memory.dirty) <= 2 * FRAMES + 1
+        for process in self.living:
+            assert memory.awaits(process.pid) == (process.state in MOVING), process.state
+            assert process.space.active == (process.state in (State.READY, State.SWAPPING_IN))
+
+    @invariant()
+    def slots_are_conserved(self) -> None:
+        slots, copies = self.memory.slots, list(self.memory.copies.transfers.peek_all())
+        states = [slots.count(state) for state in SlotState]
+        assert sum(states) == SLOTS
+        leaving = [t for t in copies if t.direction is Direction.OUT]
+        assert states[SlotState.WRITING] == sum(len(t.items) for t in leaving)
+        mapped = {id(page): page for p in self.living for page in p.space.pages}
+        loading = {id(i.page): i.page for t in copies for i in t.items}
+        owned = [page.slot for page in (mapped | loading).values() if page.slot is not None]
+        assert len(owned) == len(set(owned)) == states[SlotState.VALID]
+        for direction in Direction:
+            waited = [t for t in copies if t.direction is direction and not t.abandoned]
+            assert self.memory.copies.transfers.count_pages(direction) == sum(
+                len(transfer.items) for transfer in waited
+            )
+
+    @invariant()
+    def everybody_reads_its_own(self) -> None:
+        for process in self.living:
+            for at in range(process.space.computed):
+                page = process.space.pages[at // PAGE]
+                assert page.pfn is not None or process.state is not State.READY
+                cell = (process.tenant, tuple(process.tokens[: at + 1]))
+                for place in self._places(page):
+                    assert place[at % PAGE] == cell, f"pid {process.pid}, token {at}"
+
+    def _places(self, page: Page) -> list[dict[int, object]]:
+        """Where its content can be read."""
+        places = []
+        if page.pfn is not None and page.loading is None:
+            places.append(self.tier.frames[page.pfn])
+        if page.slot is not None and page.slot not in self.tier.spoiled:
+            generation, cells = self.tier.slots[page.slot]
+            assert generation == page.generation
+            places.append(cells)
+        return places
+
+    def teardown(self) -> None:
+        """All copies end but those that hang; everybody goes; nothing else is left."""
+        while self._count_ending():
+            self.end_copy(0, frozenset())
+        self.wait(1000.0)
+        while self.living:
+            self.kill(0)
+        self.books_are_right()
+        memory, hung = self.memory, [self.tier.pending[t] for t in self.tier.hung]
+        free = memory.frames.count(FrameState.FREE) + memory.frames.count(FrameState.CACHED)
+        assert free + len(self.tier.count_pins()) == FRAMES
+        lost = sum(len(command.pages) for command in hung if isinstance(command, CopyOut))
+        assert memory.slots.count(SlotState.WRITING) == lost
+        if not hung:
+            assert memory.slots.count(SlotState.FREE) == SLOTS
+
+
+def test_any_order_of_copies() -> None:
+    stateful.run(Swap, examples=300, steps=40)
+
+
+def publish_anyway(copies: Copies, ticket: Ticket, item: object, good: bool) -> None:
+    LAND(copies, ticket, item, True)  # type: ignore[arg-type]
+
+
+LAND = Copies._land_out
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "broken"),
+    [
+        (Copies, "wait_for", lambda copies, pid, ticket: None),
+        (Copies, "_land_out", publish_anyway),
+        (Memory, "settle_in", lambda memory, process: None),
+        (Memory, "_lose", lambda memory, page: []),
+    ],
+)
+def test_a_broken_part_is_found(
+    part: type, name: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, name, broken)
+    with pytest.raises((AssertionError, KeyError)):
+        stateful.run(Swap, examples=300, steps=40, shrink=False)
