@@ -59,8 +59,13 @@ def run_jobs(
             for future in futures:
                 _wait(future, told, progress)
                 take(future.result())
-        except BaseException:
+        except BaseException:  # do not wait for runs that nobody will hear of
             pool.shutdown(wait=False, cancel_futures=True)
+            workers_left = multiprocessing.active_children()
+            for worker in workers_left:
+                worker.terminate()
+            for worker in workers_left:
+                worker.join()
             raise
     return results
 

@@ -1,5 +1,6 @@
 """The simulated machine and whole runs: timing as the strict device, figures, equal digests."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -216,3 +217,17 @@ def test_processes_give_the_same_results_in_order() -> None:
     alone = run_all(trace, setups, 1, lambda index, share: told.append((index, share)))
     assert strip(run_all(trace, setups, 2)) == strip(alone)
     assert [share for index, share in told if index == 1][-1] == 1.0
+
+
+def test_an_interrupted_experiment_leaves_no_runs_behind() -> None:
+    """Not even those under way, which may take minutes."""
+    trace = make_trace(count=4000)
+    began = []
+
+    def interrupt(index: int, share: float) -> None:
+        began.append(index)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(trace, [make_setup()] * 4, processes=2, progress=interrupt)
+    assert began and not multiprocessing.active_children()
