@@ -65,7 +65,8 @@ def resume_bar(draft: Draft, task: Task) -> Bar:
 
 
 def resume_early(draft: Draft) -> None:
-    """Ahead of time, with frames nobody else wants: not when a newcomer was refused memory."""
+    """Ahead of time, with frames nobody else wants: not when a newcomer was refused memory. Idle
+    pages of those that are due later are such frames, for a reader."""
     world = draft.world
     reserve = int(world.tunables.early_spare * world.memory.total_frames)
     for task in _early_order(draft):
@@ -73,10 +74,10 @@ def resume_early(draft: Draft) -> None:
             return
         if draft.count_running() >= world.tunables.max_running:
             return
-        need = world.need(task)
-        if draft.ledger.spare < need + reserve:
+        need, mine = world.need(task), task.space.idle_resident
+        if draft.ledger.available < need + mine + reserve:
             return
-        if draft.ledger.available < need + task.space.idle_resident:
+        if reader.tier_of(task.entity) and draft.ledger.spare < need + reserve:
             return
         draft.do_resume(task)
 

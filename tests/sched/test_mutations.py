@@ -61,7 +61,7 @@ def test_without_deadlines_readers_wait_for_the_way_back() -> None:
 
 def test_without_the_working_set_bound_memory_thrashes() -> None:
     def go(policy: Policy) -> Outcome:
-        tasks = drawn(5, 100, 4.0, reasoning)
+        tasks = drawn(5, 140, 4.0, reasoning)
         return Quick(policy, tasks, 600, 6000, page_s=2e-4).run(until_s=100.0)
 
     bounded, unbounded = go(PROGRESS), go(without(rules.within_working_set))
@@ -79,7 +79,7 @@ def test_without_rejection_everybody_is_late_in_overload() -> None:
     )
 
     def go(policy: Policy) -> Outcome:
-        return run(policy, chat(1, 500, 14.0), 1500, 6000)
+        return run(policy, chat(1, 500, 15.0), 1500, 6000)
 
     assert go(PROGRESS).good() > 0.85
     assert go(trusting).good() < 0.6

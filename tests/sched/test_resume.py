@@ -102,11 +102,17 @@ def test_early_with_spare_frames_and_an_idle_link() -> None:
         assert bool(plan(sched, free, in_queue_s=queue).resume) is comes
 
 
-def test_early_never_at_the_cost_of_other_paused_pages_but_of_mere_cache() -> None:
-    other = paused(2, 20, idle=20, lead_s=20.0)
-    sched = scheduler(paused=[paused(1, 10, lead_s=9.0), other], ready=[stream(9, 1)])
-    assert plan(sched, 0, cached_frames=20).resume == ()
-    assert plan(sched, 0, cached_frames=33).resume == (1,)
+def test_early_takes_idle_pages_of_whoever_is_due_later_but_not_for_batch() -> None:
+    for qos, cached, comes in (
+        (Qos.STREAM, 20, True),
+        (Qos.STREAM, 12, False),
+        (Qos.BATCH, 20, False),
+        (Qos.BATCH, 45, True),
+    ):
+        other = paused(2, 20, idle=min(20, cached), lead_s=20.0)
+        first = paused(1, 10, lead_s=9.0, qos=qos)
+        sched = scheduler(paused=[first, other], ready=[stream(9, 1)])
+        assert (1 in plan(sched, 0, cached_frames=cached).resume) is comes
 
 
 def test_early_not_when_a_newcomer_was_refused_memory_but_when_one_merely_waits() -> None:
