@@ -34,12 +34,38 @@ def needed_pages(requests: Sequence[Request], page_tokens: int) -> int:
 
 def sustained_rate(requests: Sequence[Request], roofline: Roofline, kv_pages: int) -> float:
     """Requests per second of such a mix that a pool of `kv_pages` serves without end."""
-    tokens = stream_tokens(requests)
-    room = FILLED * kv_pages * roofline.page_tokens / tokens
-    streams = max(1.0, min(float(SEQUENCES), room))
-    resident = int(streams * tokens)
-    decode_s = roofline.forward_s(0, round(streams), resident, resident) / streams
+    streams = _most_streams(requests, roofline, kv_pages)
+    prompt, output = _means(requests)
+    decode_s = _step_s(requests, roofline, streams) / streams
+    return 1.0 / (prompt / roofline.prefill_tokens_per_s() + output * decode_s)
+
+
+def token_s(requests: Sequence[Request], roofline: Roofline, kv_pages: int, rate: float) -> float:
+    """Seconds from token to token of a stream when `rate` requests come per second: as many
+    streams run as come in the life of one (Little's law), up to those that the pool holds."""
+    most = _most_streams(requests, roofline, kv_pages)
+    prompt, output = _means(requests)
+    prefill = min(0.9, rate * prompt / roofline.prefill_tokens_per_s())
+    streams = 1.0
+    for _ in range(50):
+        pace_s = _step_s(requests, roofline, streams) / (1 - prefill)
+        streams = min(most, max(1.0, rate * output * pace_s))
+    return pace_s
+
+
+def _most_streams(requests: Sequence[Request], roofline: Roofline, kv_pages: int) -> float:
+    room = FILLED * kv_pages * roofline.page_tokens / stream_tokens(requests)
+    return max(1.0, min(float(SEQUENCES), room))
+
+
+def _step_s(requests: Sequence[Request], roofline: Roofline, streams: float) -> float:
+    """Of that many decodes."""
+    resident = int(streams * stream_tokens(requests))
+    return roofline.forward_s(0, round(streams), resident, resident)
+
+
+def _means(requests: Sequence[Request]) -> tuple[float, float]:
+    """Prompt and output tokens."""
     count = len(requests)
     prompt = sum(request.prompt_tokens for request in requests) / count
-    output = sum(request.output_tokens for request in requests) / count
-    return 1.0 / (prompt / roofline.prefill_tokens_per_s() + output * decode_s)
+    return prompt, sum(request.output_tokens for request in requests) / count

@@ -19,6 +19,8 @@ def sim_command(job: Job, policies: Sequence[str], folder: str = TRACES) -> str:
     words += ["--reader", f"{setup.reader:g}", "--start", repr(window.start_s)]
     words += ["--duration", repr(window.duration_s), "--seed", str(window.seed)]
     words += ["--warmup", repr(setup.warmup_s), "--drain", f"{setup.drain_s:g}"]
+    if setup.fill:
+        words.append("--fill")
     if setup.hidden:
         words.append("--hidden")
     if machine.copy_contention is not None:

@@ -133,7 +133,7 @@ def code_version() -> str:
     for folder in ("mm", "sched", "swap", "kernel", "drivers/sim"):
         for path in sorted((root / folder).rglob("*.py")):
             digest.update(path.read_bytes())
-    for name in ("points.py", "capacity.py", "simulate.py", "traces.py"):
+    for name in ("points.py", "filling.py", "capacity.py", "simulate.py", "traces.py"):
         digest.update((root / "bench" / name).read_bytes())
     return digest.hexdigest()[:12]
 

@@ -2,8 +2,8 @@
 
 load      times what `fcfs` sustains with that pool and those very requests (capacity.py)
 pool      share of what no preemption needs, or of the device if that is less
-window    a stretch of the trace that starts anywhere; some requests in order, of which the
-          first fifth fills the machine and is not counted
+window    a stretch of the trace that starts anywhere: some requests in order. In its first
+          quarter, which is not counted, the machine is filled (filling.py)
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from tokenix.bench.simulate import Setup
 from tokenix.bench.traces import POOL_SHARE, Request, Trace, Window, turned
 from tokenix.syscalls.simulation import SimOptions, memory_pages, roofline_of
 
-WARMUP = 0.2
+WARMUP = 0.25
 DRAIN_S = 300.0
 
 
@@ -73,7 +73,7 @@ class Placement:
             link_gb_per_s=point.link, host_pools=point.host, tunables=tunables or {},
         )  # fmt: skip
         warmup_s = WARMUP * window.duration_s
-        setup = Setup(machine, window, point.reader, warmup_s=warmup_s, drain_s=DRAIN_S)
+        setup = Setup(machine, window, point.reader, warmup_s=warmup_s, fill=True, drain_s=DRAIN_S)
         return Job(point.trace, setup)
 
     def place(self, point: Point) -> tuple[int, Window]:

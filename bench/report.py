@@ -116,12 +116,13 @@ def _head(lab: Lab) -> str:
         "on models of GPUs (`bench/README.md` says what is measured, `drivers/sim/presets.py` "
         "where the constants come from). Do not edit.\n\n"
         f"A run has {size.few} to {size.many} requests, about {size.arrivals_s:g} s of arrivals, "
-        "of which the first fifth is not counted. *Load* is in multiples of what `fcfs` sustains "
+        "of which the first quarter, in which the machine is filled with streams under way, is not "
+        "counted. *Load* is in multiples of what `fcfs` sustains "
         "with that KV pool, *pool* a share of what 256 sequences need. *Goodput* is the share of "
         "all requests that got their first token within 1 s, finished, and never let their reader "
         "wait for more than 0.5 s; refused requests are failures. `fcfs+reject` has its default "
         "bound. Differences below about "
-        f"{200 / (0.8 * size.many):.1f}-{200 / (0.8 * size.few):.1f} % are a request or two."
+        f"{200 / (0.75 * size.many):.1f}-{200 / (0.75 * size.few):.1f} % are a request or two."
     )
 
 

@@ -91,7 +91,7 @@ def _classes(lab: Lab) -> tuple[list[str], dict[str, dict[str, float]]]:
     jobs = []
     for policy in POLICIES:
         job = placed.job(point, policy)
-        setup = replace(job.setup, classes=CLASSES, keep_times=True, warmup_s=0.0, drain_s=0.0)
+        setup = replace(job.setup, classes=CLASSES, keep_times=True, drain_s=0.0)
         jobs.append(replace(job, setup=setup))
     shares = {}
     for policy, result in zip(POLICIES, lab.run(jobs), strict=True):

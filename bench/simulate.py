@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from tokenix.bench.filling import filling
 from tokenix.bench.metrics import percentile
 from tokenix.bench.traces import Request, Trace, Window, cut, drop_too_long
 from tokenix.syscalls.simulation import GB, VOCAB, Ended, SimMachine, SimOptions
@@ -49,6 +50,9 @@ class Setup:
     """Readers begin after the hidden tokens (reasoning) of the trace; the kernel is not told."""
     warmup_s: float = 0.0
     """Requests that arrive before this fill the machine and are not counted."""
+    fill: bool = False
+    """The machine is filled during the warm-up with the streams that would be under way when the
+    window begins (filling.py)."""
     drain_s: float = DRAIN_S
     fits_pages: int | None = None
     """Requests too long for a pool of so many pages are left out, though this one is larger: runs
@@ -180,7 +184,12 @@ def run(trace: Trace, setup: Setup, watch: Watch | None = None) -> Result:
     """Replay `trace` once. ValueError: what cannot be simulated. Equal arguments, equal result."""
     machine = SimMachine(setup.machine)
     pool_tokens = (setup.fits_pages or machine.kv_pages) * machine.roofline.page_tokens
-    requests, left_out = drop_too_long(cut(trace, setup.window), pool_tokens)
+    arriving = cut(trace, setup.window)
+    if setup.fill:
+        roofline, pages = machine.roofline, machine.kv_pages
+        arriving += filling(trace, setup.window, roofline, pages, setup.warmup_s)
+        arriving.sort(key=lambda request: request.arrival_s)
+    requests, left_out = drop_too_long(arriving, pool_tokens)
     if not requests or requests[-1].arrival_s < setup.warmup_s:
         raise ValueError(f"no request of {trace.name} is in the window and fits into the pool")
     outcomes = [

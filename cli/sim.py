@@ -51,6 +51,7 @@ def simulate(
     seed: Annotated[int, Parameter(help="1: the trace's own start; others: elsewhere.")] = 1,
     sample: Annotated[float, Parameter(help="Share of the requests to keep.")] = 1.0,
     warmup: Annotated[float, Parameter(help="Seconds at the start not counted.")] = 0.0,
+    fill: Annotated[bool, Parameter(help="Begin as after hours: streams under way.")] = False,
     drain: Annotated[float, Parameter(help="Seconds a run may go on after them.")] = 1500.0,
     prefix_cache: Annotated[bool, Parameter(help="Share equal prefixes (hash ids).")] = False,
     tenants: Annotated[bool, Parameter(help="The trace's clients are tenants.")] = False,
@@ -76,7 +77,7 @@ def simulate(
         rate_scales=_numbers("--rate-scale", rate_scale), readers=_numbers("--reader", reader),
         declared=declared, kv_gb=kv_gb, kv_pages=kv_pages, link_gbps=link_gbps,
         host_pools=host_pools, tp=tp, duration=duration, start=start, seed=seed, sample=sample,
-        warmup=warmup, drain=drain, hidden=hidden, copy_contention=copy_contention,
+        warmup=warmup, fill=fill, drain=drain, hidden=hidden, copy_contention=copy_contention,
         weights=_settings("--weight", weight or []),
         prefix_cache=prefix_cache, tenants=tenants, tunables=_settings("--set", set_ or []),
     )  # fmt: skip

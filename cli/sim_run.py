@@ -43,6 +43,7 @@ class SimPlan:
     seed: int
     sample: float
     warmup: float
+    fill: bool
     drain: float
     hidden: bool
     copy_contention: float | None
@@ -62,7 +63,7 @@ class SimPlan:
                 ),
                 Window(scale, self.start, self.duration, self.seed, self.sample),
                 reader, self.declared, tenants=self.tenants or bool(self.weights),
-                hidden=self.hidden, warmup_s=self.warmup, drain_s=self.drain,
+                hidden=self.hidden, warmup_s=self.warmup, fill=self.fill, drain_s=self.drain,
             )
             for scale in self.rate_scales
             for reader in self.readers

@@ -51,7 +51,7 @@ def test_the_same_requests_for_every_reader_and_link() -> None:
     one, two = (placed.job(replace(POINT, link=link, host=1.0), "fcfs") for link in (3.0, 50.0))
     assert one.setup.window == two.setup.window
     assert one.setup.machine.link_gb_per_s != two.setup.machine.link_gb_per_s
-    assert one.setup.warmup_s == pytest.approx(0.2 * (one.setup.window.duration_s or 0.0))
+    assert one.setup.warmup_s == pytest.approx(0.25 * (one.setup.window.duration_s or 0.0))
 
 
 def test_a_pool_that_holds_no_request_is_said() -> None:
