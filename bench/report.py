@@ -100,7 +100,7 @@ def make_report(lab: Lab, sections: Mapping[str, Write], note: Callable[[str], N
         section = write(lab)
         parts.append("\n\n".join([f"## {section.title}", *section.text]))
         parts += [f"![{section.title}]({image.name})" for image in section.images]
-        commands = section.commands or [f"tokenix sim report --only {name}"]
+        commands = section.commands or [f"tokenix sim report --out reports --only {name}"]
         parts.append("Made by\n\n" + "\n".join(f"    {command}" for command in commands))
     path = lab.out / "policies.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -153,7 +153,9 @@ def misses(lab: Lab) -> Section:
         "nobody notices, as long as the link brings pages back before the reader needs them.",
         table(["policy", "runs", "miss rate", "worst P95 s", "worst stalled"], rows),
     ]
-    return Section("Misses", text, [image], ["tokenix sim report --only pools,links,misses"])
+    return Section(
+        "Misses", text, [image], ["tokenix sim report --out reports --only pools,links,misses"]
+    )
 
 
 def _link_sweep(lab: Lab, trace: str) -> Sweep:

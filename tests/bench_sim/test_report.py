@@ -40,7 +40,7 @@ def test_a_report_has_its_sections_plots_and_commands(lab: Lab) -> None:
         data = (path.parent / image).read_bytes()
         assert data.startswith(b"\x89PNG") and len(data) < 150_000
     assert text.count("    tokenix sim sweep --what pool") == 2
-    assert "    tokenix sim report --only heat" in text
+    assert "    tokenix sim report --out reports --only heat" in text
     assert {what for what, _, _ in lab.swept} == {"pool", "link", "reader", "load"}
 
 
