@@ -98,7 +98,7 @@ def test_g4_every_reader_hears_the_end_once(boot: Boot) -> None:
 
 def to_end(reason: ExitReason) -> tuple[SimMachine, Pid]:
     """A machine with a process that ends for this reason, sooner or later."""
-    hurried = Tunables(target_interactive_s=0.1, target_stream_s=0.1)
+    hurried = Tunables(target_interactive_s=0.02, target_stream_s=0.02)
     machine = SimMachine(
         12, 16, params=Params(poison=True), eos_token=0, cost=CostModel(base_s=0.01),
         tunables=hurried if reason is ExitReason.REFUSED else None,
@@ -109,8 +109,10 @@ def to_end(reason: ExitReason) -> tuple[SimMachine, Pid]:
         ExitReason.PAGES: {"max_pages": 2, "ignore_eos": True},
         ExitReason.DEADLINE: {"deadline_s": 0.03, "ignore_eos": True},
     }
-    if reason is ExitReason.REFUSED:
-        machine.spawn(PROMPT[:14], 30, reader=Reader(tokens_per_s=1000.0), ignore_eos=True)
+    if reason is ExitReason.REFUSED:  # another holds nearly all frames, and its reader is quick
+        others = tuple(range(100, 136))
+        machine.spawn(others, 8, reader=Reader(tokens_per_s=1000.0), ignore_eos=True)
+        machine.run(until_s=0.03)
     limit = 38 if reason is ExitReason.STOP else 20
     chosen = options.get(reason, {"ignore_eos": True})
     pid = machine.spawn(PROMPT[:6], limit, reader=Reader(tokens_per_s=1000.0), **chosen)
