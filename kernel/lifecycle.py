@@ -232,7 +232,8 @@ class Lifecycle:
         process.usage.total_s = self.now_s - process.spawned_s
         self.charge(process)
         self.memory.release(process)
-        self.dropped.append(process.pid)
+        if process.table_sent:
+            self.dropped.append(process.pid)
         self.move(process, State.ZOMBIE)
         del self.processes[process.pid]
         self.zombies[process.pid] = process

@@ -191,6 +191,7 @@ class Memory:
             assert page.pfn is not None and page.loading is None, "a running process is resident"
             frames.append(page.pfn)
         process.table_known = len(pages)
+        process.table_sent = True
         return TableDelta(process.pid, keep, tuple(frames))
 
     def pause(self, process: Process, keep: bool, donors: Donors, now_s: float) -> int:

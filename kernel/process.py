@@ -41,6 +41,8 @@ class Process:
     # ---- kernel/memory.py writes ----
     table_known: int = 0
     """Entries of its block table that the device has and that are still right."""
+    table_sent: bool = False
+    """Whether the device has ever been told of its block table."""
     furthest: int = 0
     """The most tokens whose KV it had computed when it lost some; below it, computing is computing
     again."""

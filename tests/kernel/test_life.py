@@ -362,3 +362,11 @@ def test_states_are_closed_under_their_table() -> None:
         assert state not in following
         assert (State.ZOMBIE in following) == (state is not State.ZOMBIE)
     assert not ALLOWED[State.ZOMBIE] and State.ZOMBIE not in RESIDENT
+
+
+def test_processes_that_never_ran_leave_nothing_to_tell_the_device() -> None:
+    machine = machine_with()
+    machine.kernel.memory.bring_in = lambda *_: False  # type: ignore[method-assign]
+    for _ in range(50):
+        machine.call(Kill(machine.spawn(PROMPT, 4), Signal.KILL))
+    assert not machine.kernel.dropped
