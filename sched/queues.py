@@ -117,14 +117,14 @@ class Queues:
         elif home is Queue.READY:
             self.shares.charge(entity)
 
-    def note_forward(self, tunables: Tunables, rates: Rates) -> None:
+    def note_forward(self, now_s: float, tunables: Tunables, rates: Rates) -> None:
         """A forward has retired. Now and then, who has had how much is looked at."""
         self.forwards += 1
         if self.forwards % LOOK_FORWARDS:
             return
         for task in self.ready.values():
             self.shares.charge(task.entity)
-        if self.shares.look(tunables, rates):
+        if self.shares.look(now_s, tunables, rates):
             for task in self.waiting.values():
                 self.shares.mark(task.entity)
                 self.touch(task)

@@ -62,6 +62,7 @@ class Scheduler:
         for check in self.policy.arrival_checks:
             refusal = check(world, task)
             if refusal is not None:
+                self.queues.shares.note_refused(task.entity.qos, now_s, self.tunables)
                 return refusal
         return None
 
@@ -85,7 +86,7 @@ class Scheduler:
     def note_step(self, started_s: float, now_s: float, prefill_tokens: int, decodes: int) -> None:
         """A forward finished: learn the rates, let the controllers act."""
         self.rates.note_step(now_s - started_s, prefill_tokens, decodes, self.tunables)
-        self.queues.note_forward(self.tunables, self.rates)
+        self.queues.note_forward(now_s, self.tunables, self.rates)
         self.controllers.note_step(now_s, self._total_frames, self.tunables)
         if self.policy.reserves_outputs and decodes and not prefill_tokens:
             self.controllers.note_decode_step(self.tunables)

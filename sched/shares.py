@@ -3,9 +3,9 @@
 Service is counted in tokens, a decoded one twice (it reads all its KV again), a prompt with its
 first token. It is charged every `LOOK_FORWARDS` forwards and when a process stops running.
 
-Classes (stride scheduling): while a class has newcomers waiting, it earns its guaranteed share of
-all service; what it has earned and not had is its deficit. A class whose deficit exceeds a quantum
-is *behind*: its newcomers go first, and none of its processes is displaced.
+Classes (stride scheduling): while a class has newcomers waiting or refused, it earns its guaranteed
+share of all service; what it has earned and not had is its deficit. A class whose deficit exceeds
+its share of a quantum is *behind*: its newcomers go first, and none of its processes is displaced.
 
 Tenants (weighted virtual token counters, Sheng et al. 2024): each has a counter of the service it
 had over its weight; one that comes (back) starts at the least of those present. Newcomers of a
@@ -37,6 +37,8 @@ class Shares:
     """Quanta ahead of the least served tenant; 0 is left out."""
     _present: dict[Account, int] = field(default_factory=dict)
     _waiting: dict[Qos, int] = field(default_factory=lambda: dict.fromkeys(Qos, 0))
+    _turned_away: dict[Qos, float] = field(default_factory=lambda: dict.fromkeys(Qos, 0.0))
+    """Until when a class counts as waiting because a newcomer of it was refused."""
     _earned: float = 0.0
     """Service since the deficits were brought up to date."""
 
@@ -70,6 +72,10 @@ class Shares:
         """`change` more newcomers wait."""
         self._waiting[qos] += change
 
+    def note_refused(self, qos: Qos, now_s: float, tunables: Tunables) -> None:
+        """A newcomer was refused at arrival: for a while its class would have had work."""
+        self._turned_away[qos] = now_s + tunables.max_wait_targets * tunables.target_s(qos)
+
     def charge(self, entity: SchedEntity) -> None:
         """Count what it was delivered since it was charged last, and its prompt the first time."""
         new = entity.delivered_tokens - entity.charged_tokens
@@ -88,10 +94,10 @@ class Shares:
         entity.behind = self.behind[entity.qos]
         entity.lag = self.lags.get((entity.qos, entity.tenant), 0)
 
-    def look(self, tunables: Tunables, rates: Rates) -> bool:
+    def look(self, now_s: float, tunables: Tunables, rates: Rates) -> bool:
         """Bring deficits and lags up to date; whether anybody's order has changed."""
         quantum = tunables.share_quantum_s * rates.prefill_tokens_per_s
-        changed = self._look_at_classes(tunables, quantum)
+        changed = self._look_at_classes(now_s, tunables, quantum)
         lags = {}
         floors = {qos: self._least(qos) for qos in Qos}
         for account in self._present:
@@ -102,16 +108,16 @@ class Shares:
         self.lags = lags
         return changed
 
-    def _look_at_classes(self, tunables: Tunables, quantum: float) -> bool:
+    def _look_at_classes(self, now_s: float, tunables: Tunables, quantum: float) -> bool:
         before = dict(self.behind)
         for qos in Qos:
-            deficit = self.deficits[qos]
-            if self._waiting[qos]:
-                deficit += tunables.share_of(qos) * self._earned
+            deficit, share = self.deficits[qos], tunables.share_of(qos)
+            if self._waiting[qos] or now_s < self._turned_away[qos]:
+                deficit += share * self._earned
             else:
                 deficit = min(deficit, 0.0)
-            self.deficits[qos] = max(-quantum, min(deficit, 8 * quantum))
-            threshold = 0.0 if before[qos] else quantum / 2
+            self.deficits[qos] = max(-share * quantum, min(deficit, 8 * quantum))
+            threshold = 0.0 if before[qos] else share * quantum
             self.behind[qos] = self.deficits[qos] > threshold
         self._earned = 0.0
         return self.behind != before

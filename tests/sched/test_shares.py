@@ -84,9 +84,9 @@ def test_lag_is_in_quanta_of_service_ahead_of_the_least_served() -> None:
     for who, tokens in ((one, 100), (two, 100 + QUANTUM)):
         shares.note_present(who)
         served(shares, who, tokens)
-    assert shares.look(T, RATES)
+    assert shares.look(0.0, T, RATES)
     assert shares.lags == {(Qos.STREAM, "b"): 2}
-    assert not shares.look(T, RATES), "nothing new"
+    assert not shares.look(0.0, T, RATES), "nothing new"
 
 
 def test_the_quiet_tenant_goes_before_shorter_prompts_of_the_noisy_one() -> None:
@@ -105,7 +105,7 @@ def test_one_tenant_alone_is_not_held_back() -> None:
     shares, one = Shares(), entity(1)
     shares.note_present(one)
     served(shares, one, 10**6)
-    shares.look(T, RATES)
+    shares.look(0.0, T, RATES)
     assert shares.lags == {}
 
 
@@ -147,15 +147,37 @@ def test_a_class_earns_only_while_it_waits() -> None:
     chat = entity(1, qos=Qos.INTERACTIVE, prompt_tokens=0)
     shares.note_present(chat)
     served(shares, chat, 10_000)
-    shares.look(T, RATES)
+    shares.look(0.0, T, RATES)
     assert not shares.behind[Qos.BATCH] and shares.deficits[Qos.BATCH] == 0
     shares.note_waiting(Qos.BATCH, 1)
     served(shares, chat, 10_000)
-    assert shares.look(T, RATES)
+    assert shares.look(0.0, T, RATES)
     assert shares.behind[Qos.BATCH] and shares.deficits[Qos.BATCH] == 0.05 * 20_000
     shares.note_waiting(Qos.BATCH, -1)
-    shares.look(T, RATES)
+    shares.look(0.0, T, RATES)
     assert not shares.behind[Qos.BATCH]
+
+
+def test_a_class_whose_newcomers_are_refused_earns_as_if_they_waited() -> None:
+    shares = Shares()
+    chat = entity(1, qos=Qos.INTERACTIVE, prompt_tokens=0)
+    shares.note_present(chat)
+    shares.note_refused(Qos.STREAM, 100.0, T)
+    served(shares, chat, 10_000)
+    assert shares.look(100.0 + 4.9 * T.target_stream_s, T, RATES)
+    assert shares.behind[Qos.STREAM] and shares.deficits[Qos.STREAM] == 0.3 * 20_000
+    shares.look(100.0 + 5.1 * T.target_stream_s, T, RATES)
+    assert not shares.behind[Qos.STREAM]
+
+
+def test_what_a_class_had_beyond_its_share_is_forgotten_but_for_its_share_of_a_quantum() -> None:
+    """Batch that ran while nobody else was there is not made to wait for minutes afterwards."""
+    shares = Shares()
+    batch = entity(1, qos=Qos.BATCH, prompt_tokens=0)
+    shares.note_present(batch)
+    served(shares, batch, 10**6)
+    shares.look(0.0, T, RATES)
+    assert shares.deficits[Qos.BATCH] == -0.05 * QUANTUM
 
 
 def test_a_class_that_is_behind_goes_first_and_keeps_its_frames() -> None:
