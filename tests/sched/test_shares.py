@@ -163,9 +163,9 @@ def test_a_class_whose_newcomers_are_refused_earns_as_if_they_waited() -> None:
     chat = entity(1, qos=Qos.INTERACTIVE, prompt_tokens=0)
     shares.note_present(chat)
     shares.note_refused(Qos.STREAM, 100.0, T)
-    served(shares, chat, 10_000)
+    served(shares, chat, 1_000)
     assert shares.look(100.0 + 4.9 * T.target_stream_s, T, RATES)
-    assert shares.behind[Qos.STREAM] and shares.deficits[Qos.STREAM] == 0.3 * 20_000
+    assert shares.behind[Qos.STREAM] and shares.deficits[Qos.STREAM] == 0.3 * 2_000
     shares.look(100.0 + 5.1 * T.target_stream_s, T, RATES)
     assert not shares.behind[Qos.STREAM]
 
