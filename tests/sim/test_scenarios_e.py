@@ -1,5 +1,7 @@
 """Group E: output is the same whatever happens to a process on its way."""
 
+import dataclasses
+
 import pytest
 
 from tokenix.drivers.ops import SamplingParams
@@ -38,10 +40,13 @@ def pause_every(machine: SimMachine, every: int, mode: PauseMode) -> None:
                 paused.add(at)
                 extra.append(Pause(pid, mode, "test"))
         gone = {pause.pid for pause in (*made.pause, *extra)}
-        kept = tuple(run for run in made.run if run.pid not in gone)
         pauses = made.pause + tuple(p for p in extra if p.pid not in {q.pid for q in made.pause})
-        return type(made)(
-            made.refuse, pauses, made.resume, made.admit, kept, now_s if extra else made.wake_s
+        return dataclasses.replace(
+            made,
+            pause=pauses,
+            decodes=tuple(pid for pid in made.decodes if pid not in gone),
+            chunks=tuple(run for run in made.chunks if run.pid not in gone),
+            wake_s=now_s if extra else made.wake_s,
         )
 
     scheduler.plan = plan
