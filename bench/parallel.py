@@ -1,6 +1,8 @@
 """Many simulated runs over several processes. Results come in the order of the jobs."""
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
@@ -54,8 +56,8 @@ def run_jobs(
     told = context.Queue()
     workers = min(processes, len(jobs))
     with ProcessPoolExecutor(workers, context, _begin, (traces, told)) as pool:
-        futures = [pool.submit(_work, index, job) for index, job in enumerate(jobs)]
-        try:
+        try:  # an interruption may come while the workers are started
+            futures = [pool.submit(_work, index, job) for index, job in enumerate(jobs)]
             for future in futures:
                 _wait(future, told, progress)
                 take(future.result())
@@ -104,6 +106,15 @@ def _watch(index: int, progress: Progress | None) -> Callable[[float], None] | N
 
 def _begin(traces: Mapping[str, Trace], told: Any) -> None:
     _worker["traces"], _worker["told"] = traces, told
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A killed parent tells nobody; without this its workers would go on for good."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only workers begin so"
+    parent.join()
+    os._exit(1)
 
 
 def _work(index: int, job: Job) -> Result:
