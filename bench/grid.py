@@ -7,13 +7,16 @@ Results are appended as they come, so that a run can be interrupted and resumed;
 same cell replaces an earlier one.
 """
 
+import fcntl
 import hashlib
 import itertools
 import json
+import os
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TextIO
 
 from tokenix.bench.parallel import Job, Progress, run_jobs
 from tokenix.bench.points import Placement, Point, Size
@@ -150,22 +153,57 @@ def figures_of(result: Result, rate: float, code: str) -> Figures:
 # ---- the file ----
 
 
+BEGINNING = '{"point": '
+"""Of every line."""
+
+
 def read_cells(path: Path) -> dict[Cell, Figures]:
     """What a file of results has; a line cut short by an interruption is nothing. ValueError."""
     found: dict[Cell, Figures] = {}
-    lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
-    for number, line in enumerate(lines, 1):
-        if not line:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_constant=_no_number)
             cell = Cell(Point(**row["point"]), row["policy"], row["bound_s"])
-            found[cell] = Figures(**row["figures"])
+            figures = Figures(**row["figures"])
+            _check_types(cell.point)
+            _check_types(figures)
         except (ValueError, KeyError, TypeError) as why:
-            if number == len(lines):
-                break
             raise ValueError(f"{path}: line {number} is not a result: {why}") from None
+        found[cell] = figures
     return found
+
+
+def _lines(path: Path) -> list[str]:
+    """Whole lines. ValueError: not a file of results."""
+    if not path.exists():
+        return []
+    if not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path} is not a regular file; results are read again when resuming")
+    try:
+        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as why:
+        raise ValueError(f"{path}: not a file of results: {why}") from None
+    if not rest.startswith(BEGINNING[: len(rest)]):
+        raise ValueError(f"{path}: line {len(lines) + 1} is not a result; name another file")
+    return lines
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a figure")
+
+
+def _check_types(record: Point | Figures) -> None:
+    """ValueError: a line that was edited."""
+    for field in fields(record):
+        value, kind = getattr(record, field.name), field.type
+        words = str(getattr(kind, "__name__", kind))
+        good: tuple[type, ...] = (str,) if words == "str" else (int, float)
+        if words.endswith("None"):
+            good = (*good, type(None))
+        if not isinstance(value, good):
+            raise ValueError(f"{field.name} cannot be {value!r}")
 
 
 def run_cells(
@@ -178,8 +216,9 @@ def run_cells(
     """Run `cells` and append their figures to `path`. ValueError."""
     jobs = [job_of(placed, cell) for cell in cells]
     code = code_version()
-    _mend(path)
     with path.open("a", encoding="utf-8") as lines:
+        _lock(lines, path)
+        _mend(path)
 
         def note(index: int, result: Result) -> None:
             cell, window = cells[index], jobs[index].setup.window
@@ -196,11 +235,17 @@ def run_cells(
         run_jobs(placed.traces, jobs, processes, progress, note)
 
 
+def _lock(lines: TextIO, path: Path) -> None:
+    """Until the file is closed. ValueError: another process has it."""
+    try:
+        fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(f"{path}: another grid is writing it; wait or name another") from None
+
+
 def _mend(path: Path) -> None:
     """Take off a last line that was cut short."""
-    if not path.exists():
-        return
     data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if whole != data:
-        path.write_bytes(whole)
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)

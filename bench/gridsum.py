@@ -78,9 +78,7 @@ def summarise(figured: Figured, points: Sequence[Point], overload: Sequence[Poin
     bounds = tune(figured, points)
     rows = {point: row for point in points if (row := row_of(figured, point, bounds))}
     if not rows:
-        raise ValueError(
-            f"no point has results of {OURS} and of {', '.join(BASELINES)}; run the grid first"
-        )
+        raise ValueError(f"no point has results of {OURS} and of {', '.join(BASELINES)} yet")
     shorts = [short for point, row in rows.items() for short in _deficit(point, row)]
     late = [short for point, row in rows.items() for short in _late(point, row)]
     return Summary(

@@ -15,6 +15,7 @@ from tokenix.bench.points import Placement, Point
 from tokenix.cli import stdout
 from tokenix.cli.sim_run import SHARED_TRACES, bars, read_named
 from tokenix.cli.status import OK, UsageError
+from tokenix.syscalls.simulation import policies
 
 SHOWN = 12
 """Points listed where `progress` is short."""
@@ -51,6 +52,10 @@ class GridPlan:
 
 def run_grid(plan: GridPlan, jobs: int, as_json: bool, only_summary: bool) -> int:
     folder = plan.folder or SHARED_TRACES
+    if plan.points < 1:
+        raise UsageError(f"--points must be at least 1, not {plan.points}")
+    _check_policies("--policy", plan.policies, policies())
+    _check_policies("--redo", plan.redo, plan.policies)
     try:
         placed = grid.placement(read_named(folder, plan.traces or grid.TRACES))
         cells = [] if only_summary else plan.cells()
@@ -61,9 +66,15 @@ def run_grid(plan: GridPlan, jobs: int, as_json: bool, only_summary: bool) -> in
             with bars(len(missing)) as progress:
                 grid.run_cells(placed, missing, plan.out, jobs, progress)
         figured = grid.read_cells(plan.out)
-        summary = gridsum.summarise(figured, plan.drawn(), grid.overload_points())
     except ValueError as problem:
         raise UsageError(str(problem)) from None
+    try:
+        summary = gridsum.summarise(figured, plan.drawn(), grid.overload_points())
+    except ValueError as problem:
+        if only_summary:
+            raise UsageError(str(problem)) from None
+        print(f"{plan.out} has all that was asked for; no summary: {problem}", file=sys.stderr)
+        return OK
     versions = Counter(figures.code for figures in figured.values())
     if len(versions) > 1:
         shown = ", ".join(f"{code} {count}" for code, count in versions.most_common())
@@ -73,6 +84,12 @@ def run_grid(plan: GridPlan, jobs: int, as_json: bool, only_summary: bool) -> in
     else:
         _show(summary, placed, folder)
     return OK
+
+
+def _check_policies(option: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option}: no policy {name!r}; there are {', '.join(known)}")
 
 
 def _show(summary: Summary, placed: Placement, folder: Path) -> None:

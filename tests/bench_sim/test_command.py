@@ -128,7 +128,22 @@ def test_grid_resumes_and_concludes(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "7 of 8 runs are done" in capsys.readouterr().err
     assert len(out.read_text().splitlines()) == 9
     assert main([*words, "--seed", "2", "--summary"]) == 2
-    assert "run the grid first" in capsys.readouterr().err
+    assert "no point has results" in capsys.readouterr().err
+
+
+def test_a_grid_of_some_policies_has_no_summary_and_has_not_failed(
+    tmp_path: Path, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace.rename(tmp_path / "azure_code_2023.csv")
+    words = ["sim", "grid", "--points", "1", "--trace", "azure_code_2023", "--folder"]
+    words += [str(tmp_path), "--policy", "fcfs", "--out", str(tmp_path / "out.jsonl")]
+    assert main(words) == 0
+    assert "no summary" in capsys.readouterr().err
+    assert (tmp_path / "out.jsonl").read_text().count("\n") == 1
+    for more in (["--points", "0"], ["--redo", "magic"], ["--policy", "magic"]):
+        assert main([*words, *more] if more[0] == "--redo" else words[:2] + more + words[-2:]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and (more[1] in err)
 
 
 def test_sweep(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

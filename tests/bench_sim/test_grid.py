@@ -1,6 +1,8 @@
 """The random grid: points, its file, and what is concluded from figures made by hand."""
 
-from dataclasses import replace
+import fcntl
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,54 @@ def test_results_are_resumed_and_a_broken_line_is_run_again(tmp_path: Path) -> N
     path.write_bytes(b"{}\n" + whole)
     with pytest.raises(ValueError, match="line 1 is not a result"):
         grid.read_cells(path)
+
+
+ROW = {
+    "point": asdict(POINT), "policy": "fcfs", "bound_s": 0.0, "figures": asdict(FIGURES),
+}  # fmt: skip
+LINE = json.dumps(ROW)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("my notes", "line 1 is not a result"),
+        (LINE + "\nmy notes", "line 2 is not a result"),
+        (LINE.replace('"goodput": 0.9', '"goodput": NaN') + "\n", "NaN is not a figure"),
+        (LINE.replace('"goodput": 0.9', '"goodput": "x"') + "\n", "goodput cannot be 'x'"),
+        (LINE.replace('"goodput": 0.9', '"goodput": null') + "\n", "goodput cannot be None"),
+        (LINE.replace('"load": 0.7', '"load": [1]') + "\n", "line 1 is not a result"),
+        (LINE.replace("goodput", "goodpot") + "\n", "line 1 is not a result"),
+        (b"\xff\xfe\n", "not a file of results"),
+    ],
+)
+def test_a_file_of_something_else_is_left_alone(
+    tmp_path: Path, text: str | bytes, why: str
+) -> None:
+    path = tmp_path / "out.jsonl"
+    whole = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match=why) as problem:
+        grid.read_cells(path)
+    assert str(path) in str(problem.value)
+    assert path.read_bytes() == whole
+
+
+def test_a_device_holds_no_results() -> None:
+    with pytest.raises(ValueError, match="not a regular file"):
+        grid.read_cells(Path("/dev/zero"))
+
+
+def test_one_grid_writes_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text(LINE + "\n" + LINE[:50])
+    with path.open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another grid is writing it"):
+            grid.run_cells(grid.placement({}), [], path)
+    assert path.read_text() == LINE + "\n" + LINE[:50]
+    grid.run_cells(grid.placement({}), [], path)
+    assert path.read_text() == LINE + "\n"
 
 
 def rows(**goodputs: float) -> dict[Cell, Figures]:
