@@ -96,7 +96,8 @@ def _as_typed(words: Iterable[Word]) -> tuple[Word, ...]:
 
 def dispatch(tokens: list[str]) -> int:
     """Run the command that the words of a command line name. Exit code. UsageError."""
-    tokens = [LONE_HYPHEN if token == "-" else token for token in tokens]
+    if tokens[:1] == ["run"]:
+        tokens = [LONE_HYPHEN if token == "-" else token for token in tokens]
     try:
         result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as problem:

@@ -3,14 +3,14 @@
 import json as jsonlib
 import sys
 from dataclasses import astuple
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from tokenix.cli import stdout
-from tokenix.cli.status import OK, Failure
+from tokenix.cli.checks import COUNT, check_image
+from tokenix.cli.status import OK
 
 if TYPE_CHECKING:
     from tokenix.bench.step import Report
@@ -28,14 +28,15 @@ def step(
     *,
     json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
     plot: Annotated[Path | None, Parameter(help="Write the curves to this image.")] = None,
-    steps: Annotated[int, Parameter(help="Steps that each median is taken of.")] = 200,
+    steps: Annotated[
+        int, Parameter(validator=COUNT, help="Steps that each median is taken of.")
+    ] = 200,
 ) -> int:
     """What one step of the kernel costs, from 16 processes to 10,000."""
     from tokenix.bench import step as measuring
 
-    if plot is not None and find_spec("matplotlib") is None:
-        raise Failure("--plot needs matplotlib; run: pip install 'tokenix[report]'")
-    report = measuring.measure(steps=max(1, steps), watch=_tell if sys.stderr.isatty() else None)
+    check_image(plot)
+    report = measuring.measure(steps=steps, watch=_tell if sys.stderr.isatty() else None)
     if plot is not None:
         measuring.plot(report, plot)
     stdout.write(jsonlib.dumps(report.as_json(), indent=2) + "\n" if json else _table(report))

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from tokenix.cli.checks import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, Within
 from tokenix.cli.status import UsageError
 
 sim = App(
@@ -14,8 +15,18 @@ sim = App(
     default_parameter=Parameter(negative=""),
 )
 
+Count = Annotated[int, Parameter(validator=COUNT)]
+Finite = Annotated[float, Parameter(validator=FINITE)]
+MaybeCount = Annotated[int | None, Parameter(validator=COUNT)]
+MaybeFinite = Annotated[float | None, Parameter(validator=FINITE)]
+MaybePositive = Annotated[float | None, Parameter(validator=POSITIVE)]
+MaybeSpeed = Annotated[float | None, Parameter(validator=Within(0, above=True, infinite=True))]
+NotNegative = Annotated[float, Parameter(validator=NOT_NEGATIVE)]
+Patience = Annotated[float, Parameter(validator=Within(0, infinite=True))]
+Positive = Annotated[float, Parameter(validator=POSITIVE)]
+Speed = Annotated[float, Parameter(validator=Within(0, above=True, infinite=True))]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
-Jobs = Annotated[int, Parameter(name=["--jobs", "-j"], help="Processes.")]
+Jobs = Annotated[int, Parameter(name=["--jobs", "-j"], validator=COUNT, help="Processes.")]
 Presets = Annotated[Path | None, Parameter(help="TOML file with more devices and models.")]
 Measured = Annotated[
     list[Path] | None,
@@ -35,24 +46,24 @@ def simulate(
     policy: Annotated[str, Parameter(help="One or more, with commas.")] = "progress",
     rate_scale: Annotated[str, Parameter(help="Load, times the trace's; one or more.")] = "1",
     reader: Annotated[str, Parameter(help="Tokens/s that readers read; one or more.")] = "10",
-    declared: Annotated[float | None, Parameter(help="What readers declare instead.")] = None,
-    kv_gb: Annotated[float | None, Parameter(help="KV pool in GB (10^9 bytes).")] = None,
+    declared: Annotated[MaybePositive, Parameter(help="What readers declare instead.")] = None,
+    kv_gb: Annotated[MaybePositive, Parameter(help="KV pool in GB (10^9 bytes).")] = None,
     kv_pages: Annotated[int | None, Parameter(help="KV pool in pages of 16 tokens.")] = None,
     link_gbps: Annotated[
-        float | None, Parameter(help="Host link in GB/s, each way; default: the device's.")
+        MaybeSpeed, Parameter(help="Host link in GB/s, each way; default: the device's.")
     ] = None,
     copy_contention: Annotated[
-        float | None, Parameter(help="Share by which copies slow a step; default: the device's.")
+        MaybeFinite, Parameter(help="Share by which copies slow a step; default: the device's.")
     ] = None,
-    host_pools: Annotated[float, Parameter(help="Host tier, in KV pools.")] = 4.0,
-    tp: Annotated[int, Parameter(help="GPUs that work as one (tensor parallel).")] = 1,
-    duration: Annotated[float | None, Parameter(help="Seconds of arrivals, after scaling.")] = None,
-    start: Annotated[float, Parameter(help="Where they begin, after scaling.")] = 0.0,
+    host_pools: Annotated[NotNegative, Parameter(help="Host tier, in KV pools.")] = 4.0,
+    tp: Annotated[Count, Parameter(help="GPUs that work as one (tensor parallel).")] = 1,
+    duration: Annotated[MaybeFinite, Parameter(help="Seconds of arrivals, after scaling.")] = None,
+    start: Annotated[NotNegative, Parameter(help="Where they begin, after scaling.")] = 0.0,
     seed: Annotated[int, Parameter(help="1: the trace's own start; others: elsewhere.")] = 1,
-    sample: Annotated[float, Parameter(help="Share of the requests to keep.")] = 1.0,
-    warmup: Annotated[float, Parameter(help="Seconds at the start not counted.")] = 0.0,
+    sample: Annotated[Finite, Parameter(help="Share of the requests to keep.")] = 1.0,
+    warmup: Annotated[NotNegative, Parameter(help="Seconds at the start not counted.")] = 0.0,
     fill: Annotated[bool, Parameter(help="Begin as after hours: streams under way.")] = False,
-    drain: Annotated[float, Parameter(help="Seconds a run may go on after them.")] = 1500.0,
+    drain: Annotated[Patience, Parameter(help="Seconds a run may go on after them.")] = 1500.0,
     prefix_cache: Annotated[bool, Parameter(help="Share equal prefixes (hash ids).")] = False,
     tenants: Annotated[bool, Parameter(help="The trace's clients are tenants.")] = False,
     weight: Annotated[
@@ -73,7 +84,8 @@ def simulate(
     if kv_gb is not None and kv_pages is not None:
         raise UsageError("give either --kv-gb or --kv-pages")
     plan = SimPlan(
-        trace=trace, device=device, model=model, policies=_words(policy), presets=presets,
+        trace=trace, device=device, model=model, presets=presets,
+        policies=_words("--policy", policy),
         rate_scales=_numbers("--rate-scale", rate_scale), readers=_numbers("--reader", reader),
         declared=declared, kv_gb=kv_gb, kv_pages=kv_pages, link_gbps=link_gbps,
         host_pools=host_pools, tp=tp, duration=duration, start=start, seed=seed, sample=sample,
@@ -99,9 +111,9 @@ def calibrate(
     device: Annotated[str | None, Parameter(help="Default: from the file's name.")] = None,
     model: Annotated[str, Parameter(help="What ran.")] = "llama-3.1-8b",
     kv_pages: Annotated[int | None, Parameter(help="KV pool in pages of 16 tokens.")] = None,
-    max_running: Annotated[int | None, Parameter(help="Sequences at once.")] = None,
+    max_running: Annotated[MaybeCount, Parameter(help="Sequences at once.")] = None,
     presets: Presets = None,
-    rounds: Annotated[int, Parameter(help="Of the search; 8 simulations each.")] = 4,
+    rounds: Annotated[Count, Parameter(help="Of the search; 8 simulations each.")] = 4,
 ) -> int:
     """Fit a device's two efficiencies to a measured run; prints a preset in TOML."""
     from tokenix.cli.sim_run import calibrate_device
@@ -118,11 +130,11 @@ def sweep(
     policy: Annotated[str, Parameter(help="One or more.")] = "progress,fcfs,fcfs+reject,retract",
     device: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "h100",
     model: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "llama-3.1-8b",
-    load: Annotated[float, Parameter(help="Times what fcfs sustains with that pool.")] = 1.0,
-    pool: Annotated[float, Parameter(help="Share of what no preemption needs.")] = 0.25,
-    reader: Annotated[float, Parameter(help="Tokens/s that readers read.")] = 10.0,
-    link_gbps: Annotated[float, Parameter(help="Host link in GB/s, each way.")] = 25.0,
-    host_pools: Annotated[float, Parameter(help="Host tier, in KV pools.")] = 4.0,
+    load: Annotated[Positive, Parameter(help="Times what fcfs sustains with that pool.")] = 1.0,
+    pool: Annotated[Positive, Parameter(help="Share of what no preemption needs.")] = 0.25,
+    reader: Annotated[Positive, Parameter(help="Tokens/s that readers read.")] = 10.0,
+    link_gbps: Annotated[Speed, Parameter(help="Host link in GB/s, each way.")] = 25.0,
+    host_pools: Annotated[NotNegative, Parameter(help="Host tier, in KV pools.")] = 4.0,
     seed: Annotated[int, Parameter(help="1: the trace's own start; others: elsewhere.")] = 1,
     json: Json = False,
     plot: Annotated[Path | None, Parameter(help="Write curves to this image.")] = None,
@@ -134,7 +146,7 @@ def sweep(
 
     base = Point("", device, load, pool, reader, link_gbps, seed, host_pools, model)
     numbers = _numbers("--values", values) if values else None
-    return run_sweep(what, numbers, trace, base, _words(policy), jobs, json, plot)
+    return run_sweep(what, numbers, trace, base, _words("--policy", policy), jobs, json, plot)
 
 
 @sim.command
@@ -149,14 +161,14 @@ def report(
     """Compare the policies in sections, with plots and text made of the figures."""
     from tokenix.cli.sim_report import run_report
 
-    return run_report(out, _words(only) if only else [], quick, folder, jobs)
+    return run_report(out, _words("--only", only) if only else [], quick, folder, jobs)
 
 
 @sim.command
 def grid(
     *,
     out: Annotated[Path, Parameter(help="JSON lines: results are appended; what is there stays.")],
-    points: Annotated[int, Parameter(help="Random points.")] = 300,
+    points: Annotated[Count, Parameter(help="Random points.")] = 300,
     seed: Annotated[int, Parameter(help="Which points.")] = 1,
     policy: Annotated[str, Parameter(help="What is run.")] = "progress,fcfs,retract,fcfs+reject",
     redo: Annotated[str, Parameter(help="Policies to run again, with commas.")] = "",
@@ -172,8 +184,8 @@ def grid(
     from tokenix.cli.sim_grid import GridPlan, run_grid
 
     plan = GridPlan(
-        out, points, seed, _words(policy), _words(redo) if redo else [],
-        _words(trace) if trace else [], _words(device), folder, overload,
+        out, points, seed, _words("--policy", policy), _words("--redo", redo) if redo else [],
+        _words("--trace", trace) if trace else [], _words("--device", device), folder, overload,
     )  # fmt: skip
     return run_grid(plan, jobs, json, summary)
 
@@ -186,16 +198,16 @@ def presets_command(*, presets: Presets = None, json: Json = False) -> int:
     return list_presets(presets, json)
 
 
-def _words(text: str) -> list[str]:
+def _words(option: str, text: str) -> list[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
-        raise UsageError("an option that takes a list got an empty one")
+        raise UsageError(f"{option} takes one or more, with commas; it got none")
     return words
 
 
 def _numbers(option: str, text: str) -> list[float]:
     try:
-        numbers = [float(word) for word in _words(text)]
+        numbers = [float(word) for word in _words(option, text)]
     except ValueError:
         raise UsageError(f"{option} takes numbers with commas, not {text!r}") from None
     if not all(0 < number < float("inf") for number in numbers):
@@ -206,9 +218,11 @@ def _numbers(option: str, text: str) -> list[float]:
 def _settings(option: str, texts: list[str]) -> dict[str, float]:
     settings = {}
     for text in texts:
-        name, _, value = text.partition("=")
+        name, _, value = (part.strip() for part in text.partition("="))
         try:
-            settings[name.strip()] = float(value)
+            settings[name] = float(value)
         except ValueError:
-            raise UsageError(f"{option} takes NAME=NUMBER, not {text!r}") from None
+            name = ""
+        if not name:
+            raise UsageError(f"{option} takes NAME=NUMBER, not {text!r}")
     return settings

@@ -52,8 +52,6 @@ class GridPlan:
 
 def run_grid(plan: GridPlan, jobs: int, as_json: bool, only_summary: bool) -> int:
     folder = plan.folder or SHARED_TRACES
-    if plan.points < 1:
-        raise UsageError(f"--points must be at least 1, not {plan.points}")
     _check_policies("--policy", plan.policies, policies())
     _check_policies("--redo", plan.redo, plan.policies)
     try:

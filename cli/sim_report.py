@@ -8,7 +8,8 @@ from tokenix.bench.report import QUICK, TRACES, Lab, make_report
 from tokenix.bench.sections import SECTIONS
 from tokenix.bench.sweep import SIZE
 from tokenix.cli import stdout
-from tokenix.cli.sim_run import SHARED_TRACES, bars, need_matplotlib, read_named
+from tokenix.cli.checks import need_matplotlib
+from tokenix.cli.sim_run import SHARED_TRACES, bars, read_named
 from tokenix.cli.status import OK, UsageError
 
 

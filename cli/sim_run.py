@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from tokenix.bench import calibrate as calibration
@@ -13,12 +12,24 @@ from tokenix.bench.parallel import Progress, run_all
 from tokenix.bench.simulate import Result, Setup
 from tokenix.bench.traces import Trace, TraceError, Window, read_trace
 from tokenix.cli import stdout
-from tokenix.cli.status import OK, Failure, UsageError
-from tokenix.syscalls.simulation import Catalog, Roofline, SimOptions, builtin, load_presets
+from tokenix.cli.checks import check_image
+from tokenix.cli.status import OK, UsageError
+from tokenix.syscalls.simulation import (
+    GB,
+    Catalog,
+    Roofline,
+    SimOptions,
+    builtin,
+    load_presets,
+    memory_pages,
+    roofline_of,
+)  # fmt: skip
 
 SHARED_TRACES = Path(__file__).resolve().parents[1].parent / "shared" / "traces"
 SHIPPED = Path(__file__).resolve().parents[1] / "bench" / "data"
 MEASURED = "vllm_measured_*.csv"
+MOST_PAGES = 8_000_000
+"""Device and host together. A simulated page takes some 300 bytes of this machine's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +83,11 @@ class SimPlan:
 
 
 def simulate_all(plan: SimPlan, as_json: bool, plot: Path | None, jobs: int) -> int:
-    if plot is not None:
-        need_matplotlib()
+    check_image(plot)
     try:
         trace = read_trace(plan.trace)
         setups = plan.setups(_catalog(plan.presets))
+        _check_size(setups[0].machine)
         with bars(len(setups)) as progress:
             results = run_all(trace, setups, jobs, progress)
     except ValueError as problem:
@@ -97,6 +108,23 @@ def simulate_all(plan: SimPlan, as_json: bool, plot: Path | None, jobs: int) -> 
             file=sys.stderr,
         )
     return OK
+
+
+def _check_size(machine: SimOptions) -> None:
+    """ValueError: more pages than this machine's memory may hold."""
+    page_bytes = roofline_of(machine).page_bytes
+    pages: float = 0 if machine.kv_pages is None else machine.kv_pages
+    if machine.kv_gb is not None:
+        pages = machine.kv_gb * GB / page_bytes
+    elif machine.kv_pages is None:
+        pages = memory_pages(machine)
+    pages *= 1 + machine.host_pools
+    if pages > MOST_PAGES:
+        raise ValueError(
+            f"the KV pool and {machine.host_pools:g} times as much in the host tier are "
+            f"{pages:.3g} pages, {pages * page_bytes / GB:.3g} GB; at most {MOST_PAGES:,} pages "
+            "can be simulated"
+        )
 
 
 def check_measured(paths: Sequence[Path], presets: Path | None, as_json: bool) -> int:
@@ -243,8 +271,3 @@ def bars(runs: int) -> Iterator[Progress | None]:
             shown.update(every, completed=sum(shares), description=f"{finished} of {runs} runs")
 
         yield tell
-
-
-def need_matplotlib() -> None:
-    if find_spec("matplotlib") is None:
-        raise Failure("--plot needs matplotlib; run: pip install 'tokenix[report]'")

@@ -9,8 +9,11 @@ from tokenix.bench.points import Point
 from tokenix.bench.sweep import AXES, Sweep, sweep
 from tokenix.bench.traces import read_trace
 from tokenix.cli import stdout
-from tokenix.cli.sim_run import bars, need_matplotlib, time_columns
+from tokenix.cli.checks import check_image
+from tokenix.cli.sim_run import bars, time_columns
 from tokenix.cli.status import OK, UsageError
+
+MOST_POOLS = 100.0
 
 
 def run_sweep(
@@ -23,8 +26,10 @@ def run_sweep(
     as_json: bool,
     plot: Path | None,
 ) -> int:
-    if plot is not None:
-        need_matplotlib()
+    check_image(plot)
+    shares = [base.pool, base.host, *((values or ()) if what in ("pool", "host") else ())]
+    if max(shares) > MOST_POOLS:
+        raise UsageError(f"a pool or host tier of {max(shares):g} is more than {MOST_POOLS:g}")
     try:
         trace = read_trace(trace_path)
         base = replace(base, trace=trace.name)

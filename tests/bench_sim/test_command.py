@@ -61,6 +61,24 @@ def test_a_table_for_people_and_what_was_left_out(
         (["--copy-contention", "-1"], "copy_contention must not be negative"),
         (["--warmup", "1e6"], "no request"),
         (["--duration", "0"], "duration must be positive"),
+        (["--kv-gb", "inf"], "finite number above 0"),
+        (["--kv-gb", "1e6"], "at most 8,000,000 pages"),
+        (["--kv-pages", "9" * 20], "at most 8,000,000 pages"),
+        (["--host-pools", "1e9"], "at most 8,000,000 pages"),
+        (["--host-pools", "nan"], "--host-pools"),
+        (["--link-gbps", "nan"], "--link-gbps"),
+        (["--copy-contention", "inf"], "finite number"),
+        (["--warmup", "nan"], "--warmup"),
+        (["--drain", "-1"], "at least 0"),
+        (["--start", "-1"], "at least 0"),
+        (["--declared", "0"], "--declared"),
+        (["--jobs", "0"], "at least 1"),
+        (["--tp", "0"], "at least 1"),
+        (["--policy", ","], "--policy takes one or more"),
+        (["--weight", "=3"], "NAME=NUMBER"),
+        (["--plot", "out.xyz"], "must end in one of"),
+        (["--plot", "out"], "must end in one of"),
+        (["--plot", "/"], "that is a folder"),
     ],
 )
 def test_wrong_options_are_one_line(
@@ -69,6 +87,30 @@ def test_wrong_options_are_one_line(
     assert main(["sim", "--trace", str(trace), *words]) == 2
     err = capsys.readouterr().err
     assert why in err and err.count("\n") == 1
+
+
+def test_no_plot_is_drawn_where_there_is_no_folder(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sim", "--trace", str(trace), "--plot", str(tmp_path / "none" / "out.png")]
+    assert main(words) == 1
+    captured = capsys.readouterr()
+    assert "No such file or directory" in captured.err and not captured.out
+    assert main(["bench", "step", *words[-2:]]) == 1
+
+
+def test_a_hyphen_is_no_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--trace", "-"]) == 2
+    assert "--trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("base", [["--load", "0"], ["--pool", "nan"], ["--pool", "1e9"]])
+def test_a_sweep_around_nothing(
+    trace: Path, base: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sim", "sweep", "--trace", str(trace), "--what", "link", "--values", "3"]
+    assert main([*words, *base]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_missing_trace(capsys: pytest.CaptureFixture[str]) -> None:
