@@ -66,25 +66,38 @@ def read_measured(
     path = Path(path)
     trace = read_trace(path)
     ttfts, tpots = [], []
-    with path.open(encoding="utf-8", newline="") as lines:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
         for number, row in enumerate(csv.DictReader(lines), 1):
             try:
-                ttfts.append(float(row["ttft_s"]))
-                if int(row["output_tokens"]) > 1:
-                    tpots.append(float(row["decode_s"]) / (int(row["output_tokens"]) - 1))
+                ttfts.append(_positive("ttft_s", row["ttft_s"]))
+                tokens = int(float(row["output_tokens"]))
+                if tokens > 1:
+                    tpots.append(_positive("decode_s", row["decode_s"]) / (tokens - 1))
             except KeyError as missing:
                 raise TraceError(f"{path}: not a measured run: no column {missing}") from None
-            except ValueError as why:
+            except (ValueError, TypeError) as why:
                 raise TraceError(f"{path}: row {number} cannot be read: {why}") from None
+    if not tpots:
+        raise TraceError(f"{path}: no request has a second token, so there is nothing to compare")
     known = next((value for key, value in _SETTINGS.items() if key in path.name), None)
     if known is None and device is None:
-        raise TraceError(f"{path}: its name does not tell the device; give one")
+        raise TraceError(
+            f"{path}: its name does not tell the device; give one to `calibrate`, or put "
+            f"{' or '.join(_SETTINGS)} into the name"
+        )
     named, pages, running = known or ("", None, 256)
     return Measured(
         path, trace, tuple(ttfts), tuple(tpots), device or named,
         pages if kv_pages is None else kv_pages,
         running if max_running is None else max_running, model,
     )  # fmt: skip
+
+
+def _positive(name: str, text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be positive, not {text}")
+    return value
 
 
 def simulate_measured(
@@ -114,7 +127,9 @@ def errors_of(measured: Measured, result: Result) -> dict[str, float]:
     for name, truth in (("ttft", measured.ttft_s), ("tpot", measured.tpot_s)):
         for percent in PERCENTS:
             want, got = percentile(truth, percent), percentile(simulated[name], percent)
-            assert want and got is not None, "a measured run has times"
+            assert want, "a measured run has times"
+            if got is None:
+                raise ValueError(f"{measured.path}: no {name.upper()} in simulation to compare")
             errors[f"{name}_p{percent}"] = got / want - 1
     return errors
 

@@ -60,6 +60,24 @@ def test_what_is_not_a_measured_run_is_said(tmp_path: Path) -> None:
         read_measured(path)
 
 
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("0,10,5,nan,1\n", "row 1 cannot be read: ttft_s must be positive"),
+        ("0,10,5,0,1\n", "row 1 cannot be read: ttft_s must be positive"),
+        ("0,10,5,1,1\n1,10,5,1,-2\n", "row 2 cannot be read: decode_s must be positive"),
+        ("0,10,5,1,\n", "row 1 cannot be read"),
+        ("0,10,5,1\n", "row 1 cannot be read"),
+        ("0,10,1,1,1\n", "no request has a second token"),
+    ],
+)
+def test_times_that_cannot_be_compared(tmp_path: Path, rows: str, why: str) -> None:
+    path = tmp_path / "rtx4090.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens,ttft_s,decode_s\n" + rows)
+    with pytest.raises(TraceError, match=why):
+        read_measured(path)
+
+
 def test_calibration_finds_the_device_that_was_simulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
