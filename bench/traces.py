@@ -19,10 +19,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 POOL_SHARE = 0.9
 """Requests whose prompt and output exceed this share of the KV pool are left out for everybody."""
+
+LONGEST_HEAD = 1 << 20
+LATEST_S = 1e12
+MOST_BLOCKS = 1 << 20
+"""Beyond these a file is no trace."""
 
 Row = Mapping[str, Any]
 
@@ -132,37 +137,41 @@ def drop_too_long(requests: list[Request], pool_tokens: int) -> tuple[list[Reque
 def read_trace(path: str | Path) -> Trace:
     """Read a trace of any known format. OSError; TraceError says what is wrong in one line."""
     path = Path(path)
+    requests: list[Request] = []
+    skipped = number = 0
     with path.open(encoding="utf-8", newline="") as lines:
-        first = lines.readline().lstrip("\ufeff").strip()
-        lines.seek(0)
-        if first.startswith("{"):
-            rows: Iterator[Row] = _json_rows(path, lines)
-            kind = "bailian" if '"chat_id"' in first else "mooncake"
-        else:
-            reader = csv.DictReader(lines)
-            reader.fieldnames = [name.lstrip("\ufeff").strip() for name in reader.fieldnames or ()]
-            rows = reader
-            kind = _csv_kind(path, reader.fieldnames)
-        read = _READERS[kind]
-        requests: list[Request] = []
-        skipped = 0
-        number = 0
         try:
+            kind, rows = _rows(path, lines)
             for number, row in enumerate(rows, 1):  # noqa: B007
-                request = read(row)
+                request = _READERS[kind](row)
                 if request is None:
                     skipped += 1
                 else:
                     requests.append(request)
         except TraceError:
             raise
+        except UnicodeDecodeError as why:
+            raise TraceError(f"{path}: not a text file: {why}") from None
         except KeyError as missing:
             raise TraceError(f"{path}: row {number} has no {missing}") from None
-        except (ValueError, TypeError, AttributeError, csv.Error) as why:
+        except (ValueError, TypeError, AttributeError, ArithmeticError, csv.Error) as why:
             raise TraceError(f"{path}: row {number or 1} cannot be read: {why}") from None
     if not requests:
         raise TraceError(f"{path}: there is no request in it")
     return _finish(path.stem, kind, requests, skipped)
+
+
+def _rows(path: Path, lines: TextIO) -> tuple[str, Iterator[Row]]:
+    """The format, and the rows of a file that may be a pipe."""
+    first = lines.readline(LONGEST_HEAD)
+    if len(first) == LONGEST_HEAD:
+        raise TraceError(f"{path}: not a known trace: its first line is very long")
+    every = itertools.chain([first.lstrip("\ufeff")], lines)
+    if first.lstrip("\ufeff").startswith("{"):
+        return "bailian" if '"chat_id"' in first else "mooncake", _json_rows(path, every)
+    reader = csv.DictReader(every)
+    reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+    return _csv_kind(path, reader.fieldnames), reader
 
 
 def _csv_kind(path: Path, names: list[str]) -> str:
@@ -179,7 +188,7 @@ def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[Row]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as why:
+        except (json.JSONDecodeError, RecursionError) as why:
             raise TraceError(f"{path}: line {number} is not JSON: {why}") from None
         if not isinstance(row, dict):
             raise TraceError(f"{path}: line {number} is not a JSON object")
@@ -220,7 +229,7 @@ def _sized(
     arrival_s: float, prompt: Any, output: Any, blocks: tuple[int, ...] = ()
 ) -> Request | None:
     prompt_tokens, output_tokens = int(float(prompt)), int(float(output))
-    if not 0 <= arrival_s < float("inf"):
+    if not 0 <= arrival_s < LATEST_S:
         raise ValueError(f"arrival at {arrival_s} s")
     if prompt_tokens < 0 or output_tokens < 0:
         raise ValueError("a length is negative")
@@ -234,7 +243,10 @@ def _shared(row: Row) -> Request | None:
     request = _sized(float(row["arrival_s"]), row["prompt_tokens"], row["output_tokens"], blocks)
     if request is None:
         return None
-    hidden = int(float(row.get("reason_ratio") or 0.0) * request.output_tokens)
+    share = float(row.get("reason_ratio") or 0.0)
+    if not 0 <= share <= 1:
+        raise ValueError(f"reason_ratio is a share, not {share:g}")
+    hidden = int(share * request.output_tokens)
     return replace(request, tenant=row.get("client") or "default", hidden_tokens=hidden)
 
 
@@ -251,20 +263,29 @@ def _burstgpt(row: Row) -> Request | None:
 
 
 def _mooncake(row: Row) -> Request | None:
-    blocks = tuple(row.get("hash_ids") or ())
+    blocks = _ids(row.get("hash_ids") or [])
     return _sized(row["timestamp"] / 1000, row["input_length"], row["output_length"], blocks)
 
 
 def _bailian(row: Row) -> Request | None:
-    blocks = tuple(row.get("hash_ids") or ())
+    blocks = _ids(row.get("hash_ids") or [])
     return _sized(float(row["timestamp"]), row["input_length"], row["output_length"], blocks)
+
+
+def _ids(values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, int) for value in values):
+        raise ValueError("hash_ids is not a list of integers")
+    return tuple(values)
 
 
 def _ranges(text: str) -> tuple[int, ...]:
     ids: list[int] = []
     for part in text.split():
         first, _, last = part.partition("-")
-        ids.extend(range(int(first), int(last or first) + 1))
+        span = range(int(first), int(last or first) + 1)
+        if span.stop - span.start > MOST_BLOCKS:
+            raise ValueError(f"{part} are more hash ids than a prompt has")
+        ids.extend(span)
     return tuple(ids)
 
 

@@ -7,6 +7,7 @@ bandwidth_efficiency = 0.87
 [model.my-model]                 every field of `presets.Llm`; `base` likewise
 """
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -40,10 +41,9 @@ def builtin() -> Catalog:
 
 def load_presets(path: str | Path) -> Catalog:
     """The built-in presets and those of a TOML file, which win. OSError, ValueError: one line."""
-    text = Path(path).read_text(encoding="utf-8")
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as why:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as why:
         raise ValueError(f"{path}: {why}") from None
     unknown = sorted(set(tables) - {"device", "model"})
     if unknown:
@@ -60,6 +60,8 @@ def load_presets(path: str | Path) -> Catalog:
 def _merge(
     known: Mapping[str, Preset], tables: Mapping[str, Any], kind: type[Preset], word: str
 ) -> dict[str, Preset]:
+    if not isinstance(tables, dict):
+        raise ValueError(f"{word} must be tables, [{word}.NAME]")
     merged = dict(known)
     for name, table in tables.items():
         if not isinstance(table, dict):
@@ -90,6 +92,8 @@ def _check_types(name: str, values: Mapping[str, Any], kind: type[Preset], word:
             fits = (int, float)
         if not isinstance(value, fits) or (isinstance(value, bool) and wanted is not bool):
             raise ValueError(f"{word}.{name}: {key} cannot be {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{word}.{name}: {key} must be finite, not {value}")
 
 
 def _find(known: Mapping[str, Preset], name: str, word: str) -> Preset:

@@ -78,10 +78,13 @@ class Llm:
     max_context_tokens: int = 131_072
 
     def __post_init__(self) -> None:
-        for field in ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "body_params"):
+        counts = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "body_params")
+        for field in (*counts, "weight_bytes", "kv_bytes", "max_context_tokens"):
             if not getattr(self, field) > 0:
                 raise ValueError(f"{field} of {self.name} must be positive")
-        if (self.expert_params > 0) != (0 < self.experts_per_token <= self.experts):
+        if self.expert_params < 0 or (self.expert_params > 0) != (
+            0 < self.experts_per_token <= self.experts
+        ):
             raise ValueError(f"{self.name}: expert_params, experts, experts_per_token do not agree")
 
     @property

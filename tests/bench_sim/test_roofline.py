@@ -136,6 +136,12 @@ def test_users_add_presets(tmp_path: Path) -> None:
         ('[device.x]\nbase = "z80"\n', "no 'z80'"),
         ("[gpu.x]\ntflops = 3\n", r"no table \[gpu"),
         ("tflops = = 3\n", "mine.toml"),
+        ("device = 3\n", "device must be tables"),
+        ('[device.x]\nbase = "h100"\nlink_gb_per_s = nan\n', "must be finite"),
+        ('[device.x]\nbase = "h100"\nstep_overhead_s = inf\n', "must be finite"),
+        ('[model.x]\nbase = "llama-3.1-8b"\nkv_bytes = 0\n', "kv_bytes of x must be positive"),
+        ('[model.x]\nbase = "llama-3.1-8b"\nweight_bytes = -2\n', "weight_bytes of x"),
+        ('[model.x]\nbase = "llama-3.1-8b"\nexpert_params = -1.0\n', "do not agree"),
     ],
 )
 def test_bad_presets_are_one_clear_line(tmp_path: Path, text: str, why: str) -> None:

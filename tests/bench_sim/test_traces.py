@@ -1,6 +1,8 @@
 """Traces: every format on a few lines, ticks, windows, and one clear line for what is wrong."""
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,10 @@ def test_ticks_are_spread_evenly() -> None:
     assert spread_ticks(apart) == apart
 
 
+HEAD = "arrival_s,prompt_tokens,output_tokens"
+MOONCAKE = '{"timestamp": 0, "input_length": 3, "output_length": 3, "hash_ids": '
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -101,6 +107,15 @@ def test_ticks_are_spread_evenly() -> None:
         ('{"timestamp": 1, "input_length": 3}\n', "row 1 has no 'output_length'"),
         ('{"timestamp": 1, "input_length": 3, "output_length": 3}\n{oops\n', "line 2 is not JSON"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,2\n", "row 1 cannot be read"),
+        (HEAD + "\n0,inf,2\n", "row 1 cannot be read"),
+        (HEAD + "\n1e300,1,2\n", "row 1 cannot be read: arrival"),
+        (HEAD + ",reason_ratio\n0,1,2,7\n", "reason_ratio is a share"),
+        (HEAD + ",prefix_hash_ids\n0,1,2,0-99999999999\n", "more hash ids"),
+        (MOONCAKE + '["a"]}\n', "not a list of integers"),
+        (MOONCAKE + "7}\n", "not a list of integers"),
+        (MOONCAKE + "[" * 100_000 + "\n", "line 1 is not JSON"),
+        ("a" * 200_000 + "\n", "cannot be read"),
+        ("a" * 2_000_000, "first line is very long"),
     ],
 )
 def test_errors_are_one_line_with_the_place(tmp_path: Path, text: str, why: str) -> None:
@@ -109,6 +124,22 @@ def test_errors_are_one_line_with_the_place(tmp_path: Path, text: str, why: str)
         read_trace(path)
     assert str(problem.value).startswith(str(path))
     assert "\n" not in str(problem.value)
+
+
+def test_bytes_are_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.csv"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TraceError, match=r"bytes\.csv: not a text file"):
+        read_trace(path)
+
+
+def test_a_pipe_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=(HEAD + "\n0,1,2\n1,3,4\n",))
+    writer.start()
+    assert [r.tokens for r in read_trace(path).requests] == [3, 7]
+    writer.join()
 
 
 TRACE = Trace("t", "shared", tuple(Request(float(i), i + 1, 1) for i in range(100)))
