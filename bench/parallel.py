@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty
 from typing import Any
@@ -57,7 +59,8 @@ def run_jobs(
     workers = min(processes, len(jobs))
     with ProcessPoolExecutor(workers, context, _begin, (traces, told)) as pool:
         try:  # an interruption may come while the workers are started
-            futures = [pool.submit(_work, index, job) for index, job in enumerate(jobs)]
+            with _no_signal():
+                futures = [pool.submit(_work, index, job) for index, job in enumerate(jobs)]
             for future in futures:
                 _wait(future, told, progress)
                 take(future.result())
@@ -104,9 +107,21 @@ def _watch(index: int, progress: Progress | None) -> Callable[[float], None] | N
     return tell
 
 
+@contextmanager
+def _no_signal() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the workers have started, which inherit it: half a worker would
+    complain on stderr, and of Ctrl-C they are told by us."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(traces: Mapping[str, Trace], told: Any) -> None:
     _worker["traces"], _worker["told"] = traces, told
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
 
 def _leave_with_parent() -> None:

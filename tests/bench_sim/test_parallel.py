@@ -1,6 +1,8 @@
 """Runs over several processes that end before their time."""
 
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +14,8 @@ import pytest
 
 from tokenix.bench.parallel import run_all
 from tokenix.tests.bench_sim.worlds import make_setup, make_trace
+
+LIBRARY = Path(__file__).resolve().parents[2] / ".lib"
 
 KILLED = """
 import multiprocessing, os, signal
@@ -25,6 +29,35 @@ def die(index, share):
 if __name__ == "__main__":
     run_all(make_trace(count=20000), [make_setup()] * 2, processes=2, progress=die)
 """
+
+
+STARTING = """
+from tokenix.bench.parallel import run_all
+from tokenix.tests.bench_sim.worlds import make_setup, make_trace
+
+if __name__ == "__main__":
+    trace = make_trace(count=40000)
+    print("begin", flush=True)
+    try:
+        run_all(trace, [make_setup()] * 2, processes=2)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_while_workers_start_is_quiet(tmp_path: Path) -> None:
+    script = tmp_path / "starting.py"
+    script.write_text(STARTING)
+    with subprocess.Popen(
+        [sys.executable, str(script)], env={"PYTHONPATH": str(LIBRARY)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as started:  # fmt: skip
+        assert started.stdout is not None
+        assert started.stdout.readline() == "begin\n"
+        time.sleep(0.2)  # the workers take longer to import what they run
+        os.killpg(started.pid, signal.SIGINT)
+        out, err = started.communicate(timeout=30)
+    assert (out, err) == ("interrupted\n", "")
 
 
 def test_an_interruption_while_workers_start_waits_for_no_run(
@@ -53,10 +86,9 @@ def test_an_interruption_while_workers_start_waits_for_no_run(
 def test_workers_leave_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
-    path = Path(__file__).resolve().parents[2] / ".lib"
     done = subprocess.run(
         [sys.executable, str(script)],
-        env={"PYTHONPATH": str(path)}, stdout=subprocess.PIPE, text=True, check=False,
+        env={"PYTHONPATH": str(LIBRARY)}, stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     pids = [int(word) for word in done.stdout.split()]
     assert pids
