@@ -9,11 +9,11 @@ weights.<tenant>       of a tenant's share; 1 if not set   set; a tenant sees it
 
 import dataclasses
 import errno
-from typing import Any
 
 from tokenix.kernel.calls import Principal, Sysctl, error
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.sched.policies import POLICIES
+from tokenix.sched.tunables import retune
 
 Value = float | int | str | bool
 
@@ -36,7 +36,7 @@ def sysctl(kernel: Lifecycle, who: Principal, request: Sysctl) -> object:
         return known[request.name]
     if not who.root:
         raise error(errno.EPERM, f"only root may set {request.name}")
-    _set(kernel, request.name, request.value, known[request.name])
+    _set(kernel, request.name, request.value)
     kernel.trace.add(kernel.now_s, None, "sysctl", name=request.name, value=str(request.value))
     return known[request.name]
 
@@ -56,7 +56,7 @@ def read_all(kernel: Lifecycle) -> dict[str, Value]:
     return values
 
 
-def _set(kernel: Lifecycle, name: str, value: Value, old: Value) -> None:
+def _set(kernel: Lifecycle, name: str, value: Value) -> None:
     if name.startswith(WEIGHTS):
         _weigh(kernel, name, value)
         return
@@ -70,12 +70,9 @@ def _set(kernel: Lifecycle, name: str, value: Value, old: Value) -> None:
     if group != "sched":
         raise error(errno.EPERM, f"{name} can only be read")
     try:
-        change: dict[str, Any] = {field: int(value) if isinstance(old, int) else float(value)}
-        tunables = dataclasses.replace(kernel.scheduler.tunables, **change)
-    except (ValueError, OverflowError, AssertionError) as why:
-        hint = str(why) or "out of range, or in conflict with another variable"
-        raise error(errno.EINVAL, f"{name} cannot be {value!r}: {hint}") from None
-    kernel.scheduler.tunables = tunables
+        kernel.scheduler.tunables = retune(kernel.scheduler.tunables, {field: float(value)})
+    except ValueError as why:
+        raise error(errno.EINVAL, f"{name} cannot be {value!r}: {why}") from None
 
 
 def _weigh(kernel: Lifecycle, name: str, value: Value) -> None:

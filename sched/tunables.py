@@ -5,7 +5,8 @@ most of them can be halved or doubled without effect (the safety nets), few are 
 """
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
 from tokenix.sched.entity import Qos
 
@@ -141,14 +142,17 @@ class Tunables:
         for each in fields(self):
             value = getattr(self, each.name)
             least = 0 if each.name in MAY_BE_ZERO else math.ulp(0.0)
-            assert math.isfinite(value) and value >= least, f"{each.name} must be positive"
+            said = "be positive" if least else "not be negative"
+            assert math.isfinite(value) and value >= least, f"{each.name} must {said}"
         assert 0 < self.target_interactive_s <= self.target_stream_s
         assert self.target_stream_s <= self.target_batch_s <= self.target_idle_s
         assert self.patience_factor >= 1 and self.max_wait_targets >= 1
         assert 0 <= self.margin_s and 0 <= self.hysteresis_s and 0 <= self.stall_tolerance_s
         assert 0 < self.step_floor_s <= self.step_limit_s
         assert 0 < self.step_min_prefill_tokens <= self.step_tokens
-        assert 0 < self.max_running <= self.step_tokens, "every decode gets its token"
+        assert 0 < self.max_running <= self.step_tokens, (
+            "max_running is above step_tokens, and every decode must get its token"
+        )
         assert self.queue_limit > 0 and self.leader_pauses > 0
         assert self.working_set_safety > 0 and self.residency_cap >= 1
         for share in (self.newcomer_share, self.link_share, self.victim_link_share, self.eta_floor):
@@ -177,3 +181,20 @@ class Tunables:
             self.target_batch_s,
             self.target_idle_s,
         )[qos]
+
+
+def retune(base: Tunables, values: Mapping[str, float]) -> Tunables:
+    """`base` with other values. ValueError: there is no such constant, or it cannot be so."""
+    known = {each.name: type(getattr(base, each.name)) for each in fields(base)}
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"no tunable {name!r}; the tunables are {', '.join(known)}")
+        if not math.isfinite(value) or (known[name] is int and value != int(value)):
+            kind = "a whole number" if known[name] is int else "finite"
+            raise ValueError(f"{name} must be {kind}, not {value}")
+    try:
+        return replace(base, **{name: known[name](value) for name, value in values.items()})
+    except AssertionError as why:
+        said = ", ".join(f"{name}={value:g}" for name, value in values.items())
+        hint = str(why) or "out of range, or in conflict with another constant"
+        raise ValueError(f"{said} cannot be: {hint}") from None

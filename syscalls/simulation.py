@@ -37,7 +37,7 @@ from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader
 from tokenix.sched.plan import PauseMode
 from tokenix.sched.policies import POLICIES
-from tokenix.sched.tunables import Tunables
+from tokenix.sched.tunables import Tunables, retune
 
 __all__ = [
     "GB", "VOCAB", "Catalog", "Ended", "Gpu", "Llm", "Roofline", "SimMachine", "SimOptions",
@@ -123,7 +123,7 @@ class SimMachine:
         if not swaps:  # as the engines that these policies model: cached until it is overwritten
             params = replace(params, reclaim_low_share=0.0, reclaim_high_share=0.0)
         self._kernel = make_kernel(
-            self._device, options.policy, params, _tunables(options.tunables)
+            self._device, options.policy, params, retune(Tunables(), options.tunables)
         )
         self.now_s = 0.0
         self.steps = 0
@@ -296,12 +296,3 @@ def _pool(options: SimOptions, roofline: Roofline) -> int:
     if pages < 2:
         raise ValueError(f"a KV pool of {pages} pages holds no process; give it at least 2")
     return pages
-
-
-def _tunables(overrides: Mapping[str, float]) -> Tunables:
-    base = Tunables()
-    try:
-        typed = {name: type(getattr(base, name))(value) for name, value in overrides.items()}
-        return replace(base, **typed)
-    except (AttributeError, AssertionError, TypeError) as why:
-        raise ValueError(f"tunables: {why or 'out of range'}") from None

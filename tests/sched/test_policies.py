@@ -1,6 +1,7 @@
 """What defines each policy, as a table or a story; what all have in common is in test_plan.py."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -10,7 +11,7 @@ from tokenix.sched.policies import POLICIES
 from tokenix.sched.policies.mlfq import level_of
 from tokenix.sched.policies.qoe import gain_per_token
 from tokenix.sched.scheduler import Scheduler
-from tokenix.sched.tunables import Tunables
+from tokenix.sched.tunables import Tunables, retune
 from tokenix.sched.world import World
 from tokenix.tests.sched.fakes import (
     FakeTask,
@@ -229,3 +230,20 @@ def test_seats_need_no_victim_where_all_fit(policy: str) -> None:
     made = plan(sched, 500, total=1000)
     assert made.admit == (3,) and made.pause == ()
     assert sorted(run.pid for run in made.run) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"max_runing": 8}, "no tunable 'max_runing'"),
+        ({"max_running": 1.5}, "max_running must be a whole number"),
+        ({"margin_s": math.nan}, "margin_s must be finite"),
+        ({"margin_s": -1.0}, "margin_s must not be negative"),
+        ({"max_running": 1 << 20}, "max_running is above step_tokens"),
+        ({"retract_ratio_floor": 0.9}, "retract_ratio_floor=0.9 cannot be: out of range"),
+    ],
+)
+def test_constants_that_cannot_be_are_named(values: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        retune(Tunables(), values)
+    assert retune(Tunables(), {"max_running": 8.0}) == Tunables(max_running=8)
