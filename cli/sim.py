@@ -8,6 +8,13 @@ from cyclopts import App, Parameter
 from tokenix.cli.checks import COUNT, FINITE, NOT_NEGATIVE, POSITIVE, Within
 from tokenix.cli.status import UsageError
 
+POLICIES = "progress, fcfs, fcfs+reject, retract, mlfq, qoe, buffer, hrrn, oracle-srpt"
+SECTIONS = (
+    "first_tokens, loads, pools, readers, links, hosts, misses, heat, regimes, overload, fairness, "
+    "reasoning, contention, seeds"
+)
+"""Words, as help must not import what they name (tests/bench_sim/test_help.py compares them)."""
+
 sim = App(
     name="sim",
     help="Replay a trace against the kernel on a simulated GPU; compare policies.",
@@ -43,7 +50,7 @@ def simulate(
     trace: Annotated[Path, Parameter(help="A trace: shared, Azure or BurstGPT CSV, JSONL.")],
     device: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "h100",
     model: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "llama-3.1-8b",
-    policy: Annotated[str, Parameter(help="One or more, with commas.")] = "progress",
+    policy: Annotated[str, Parameter(help=f"One or more, with commas: {POLICIES}.")] = "progress",
     rate_scale: Annotated[str, Parameter(help="Load, times the trace's; one or more.")] = "1",
     reader: Annotated[str, Parameter(help="Tokens/s that readers read; one or more.")] = "10",
     declared: Annotated[MaybePositive, Parameter(help="What readers declare instead.")] = None,
@@ -153,7 +160,7 @@ def sweep(
 def report(
     *,
     out: Annotated[Path, Parameter(help="Folder for policies.md and its plots.")],
-    only: Annotated[str, Parameter(help="Sections, with commas; default: all.")] = "",
+    only: Annotated[str, Parameter(help=f"Sections, with commas: {SECTIONS}; default: all.")] = "",
     quick: Annotated[bool, Parameter(help="A few requests: to see that it works.")] = False,
     folder: Annotated[Path | None, Parameter(help="Traces; default: ../shared/traces.")] = None,
     jobs: Jobs = 1,
