@@ -75,13 +75,12 @@ def plot_misses(points: Mapping[str, Sequence[tuple[float, Result]]], path: str 
         for policy, runs in points.items():
             ordered = sorted(runs, key=lambda run: run[0])
             rates = [rate for rate, _ in ordered]
-            _line(axes[0], policy, rates, [r.ttft_p95_s for _, r in ordered])
-            _line(axes[1], policy, rates, [100 * r.visible_stall_rate for _, r in ordered])
+            _line(axes[0], policy, rates, [r.ttft_p95_s for _, r in ordered], "")
+            _line(axes[1], policy, rates, [100 * r.visible_stall_rate for _, r in ordered], "")
         axes[0].set(ylabel="P95 TTFT (s)", yscale="log")
         _stalls(axes[1])
         for axis in axes:
-            axis.set(xlabel="miss rate (tokens loaded or computed again per token of output)")
-            axis.set(xscale="symlog")
+            axis.set(xlabel="misses per token of output", xscale="symlog", xlim=(0, None))
 
 
 def plot_heat(
@@ -133,9 +132,16 @@ def _figure(path: str | Path, columns: int) -> Iterator[list[Any]]:
     pyplot.close(figure)
 
 
-def _line(axis: Any, policy: str, places: Sequence[float], values: Sequence[float | None]) -> None:
+def _line(
+    axis: Any,
+    policy: str,
+    places: Sequence[float],
+    values: Sequence[float | None],
+    style: str = "-",
+) -> None:
     heights = [float("nan") if value is None else value for value in values]
-    axis.plot(places, heights, marker="o", ms=3, label=policy, color=COLOURS.get(policy))
+    look = {"marker": "o", "ms": 3, "linestyle": style, "color": COLOURS.get(policy)}
+    axis.plot(places, heights, label=policy, **look)
 
 
 def _stalls(axis: Any) -> None:
