@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from tokenix.drivers.ops import SamplingParams
-from tokenix.kernel.calls import Fork, Principal, Spawn, error
+from tokenix.kernel.calls import PLAIN, Fork, Principal, Spawn, error
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
@@ -31,7 +31,7 @@ def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
             f"a prompt of {prompt} tokens needs more than max_pages={request.max_pages}",
         )
     process = make(kernel, who.tenant, request, max_tokens)
-    refusal = kernel.scheduler.check_arrival(process, kernel.memory.view(), kernel.now_s)
+    refusal = kernel.scheduler.check_arrival(process, kernel.view_of_now(), kernel.now_s)
     if refusal is not None:
         kernel.counters.refused += 1
         raise error(
@@ -102,7 +102,8 @@ def check_spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> None:
             errno.EINVAL, f"a reader's tokens_per_s must be positive and finite, not {rate}"
         )
     check_nice(who, request.nice)
-    check_sampling(request.sampling, vocab)
+    if request.sampling is not PLAIN:
+        check_sampling(request.sampling, vocab)
 
 
 def check_fits(kernel: Lifecycle, prompt: int, max_tokens: int) -> None:

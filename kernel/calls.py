@@ -6,7 +6,7 @@ The same requests serve callers in this process and, encoded, those behind a soc
 import enum
 import errno
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -14,6 +14,9 @@ from tokenix.drivers.ops import SamplingParams
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader
+
+PLAIN: Final = SamplingParams()
+"""What is not said: greedy, nothing changed."""
 
 
 class Signal(enum.IntEnum):
@@ -83,7 +86,7 @@ class Spawn(Asks[Pid]):
     """Admit a process -> Pid. EINVAL, E2BIG, EAGAIN (retry_after_s), EDQUOT."""
 
     tokens: tuple[int, ...]
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = PLAIN
     max_tokens: int | None = None
     min_tokens: int = 0
     stop_tokens: tuple[int, ...] = ()

@@ -35,6 +35,7 @@ from tokenix.kernel.trace import TraceRing
 from tokenix.mm.ids import Pid, Ticket
 from tokenix.sched.queues import Queue
 from tokenix.sched.scheduler import Scheduler
+from tokenix.sched.view import MemoryView
 
 
 class Lifecycle:
@@ -70,6 +71,7 @@ class Lifecycle:
         self._tickets = 0
         self._pids = 0
         self.memory = Memory(info, self.commands.append, self.new_ticket, self.params)
+        self._view: tuple[float, MemoryView] | None = None
 
     # ---- look-up ----
 
@@ -94,6 +96,12 @@ class Lifecycle:
         if process.exit_reason is not None:
             raise error(errno.ESRCH, f"process {pid} has ended ({process.exit_reason.value})")
         return process
+
+    def view_of_now(self) -> MemoryView:
+        """Memory as some call of this moment found it: near enough for who knocks at the door."""
+        if self._view is None or self._view[0] != self.now_s:
+            self._view = (self.now_s, self.memory.view())
+        return self._view[1]
 
     # ---- birth and states ----
 

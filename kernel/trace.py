@@ -7,13 +7,13 @@ the same seed can be compared by one number.
 import hashlib
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from tokenix.mm.ids import Pid
 
 
-@dataclass(frozen=True, slots=True)
-class TraceEvent:
+class TraceEvent(msgspec.Struct, frozen=True):
     seq: int
     time_s: float
     pid: Pid | None

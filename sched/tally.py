@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokenix.mm.ids import Pid
 from tokenix.sched import reader
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from tokenix.sched.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """What was counted for one process."""
 
     pages: int

@@ -9,8 +9,7 @@ import heapq
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokenix.mm.ids import Pid
 from tokenix.sched import reader
@@ -27,8 +26,7 @@ RATE_BAND = 0.05
 Rank = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a newcomer stands in the lists."""
 
     key: tuple[float, ...]

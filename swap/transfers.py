@@ -7,6 +7,7 @@ are found by ticket, never by walking a queue.
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tokenix.mm.ids import Pfn, Slot, Ticket
 from tokenix.mm.page import Page
@@ -17,8 +18,7 @@ class Direction(enum.Enum):
     IN = "in"
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One page of a copy. `pfn` and `slot` are those of the copy, whatever the page has now."""
 
     page: Page
