@@ -74,3 +74,18 @@ class Policy:
     """The last resort may pause processes in the middle of their prefill."""
     admit_after_pause: bool = True
     """Whether a step that paused somebody may admit."""
+
+
+def ranked(name: str, key: SortKey) -> Policy:
+    """A policy that ranks everybody, resident or not, by one key (see seats.py)."""
+    return Policy(
+        name=name,
+        phases=("reseat", "decode", "prefill"),
+        newcomer_key=key,
+        resume_key=key,
+        decode_key=key,
+        prefill_key=key,
+        last_resort_key=key,
+        rank_key=key,
+        pause_prefills=True,
+    )

@@ -12,8 +12,9 @@ Changes entities; everything here is called by scheduler.py only.
 """
 
 import math
+from collections.abc import Iterable
 
-from tokenix.sched.entity import Qos, ReaderKind, SchedEntity
+from tokenix.sched.entity import Qos, ReaderKind, SchedEntity, Task
 from tokenix.sched.rates import Rates
 from tokenix.sched.tunables import Tunables
 
@@ -148,6 +149,17 @@ def note_delivered(entity: SchedEntity, now_s: float, tokens: int, tunables: Tun
     if first and kind is _MEASURED:
         entity.last_read_s = now_s
     entity.due_s = start + tokens / rate_of(entity)
+
+
+def note_decoded(tasks: Iterable[Task], now_s: float, tunables: Tunables) -> None:
+    """One token more for each; quick for paced readers in time, which is nearly all."""
+    for task in tasks:
+        entity = task.entity
+        if entity.period_s and now_s <= entity.due_s:
+            entity.delivered_tokens += 1
+            entity.due_s += entity.period_s
+        else:
+            note_delivered(entity, now_s, 1, tunables)
 
 
 def _unread(entity: SchedEntity, new_tokens: int) -> bool:

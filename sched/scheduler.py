@@ -99,13 +99,7 @@ class Scheduler:
 
     def note_decoded(self, tasks: Iterable[Task], now_s: float) -> None:
         """Each of the tasks, all past their first token, was delivered one more token."""
-        for task in tasks:
-            entity = task.entity
-            if entity.period_s and now_s <= entity.due_s:  # as nearly always
-                entity.delivered_tokens += 1
-                entity.due_s += entity.period_s
-            else:
-                reader.note_delivered(entity, now_s, 1, self.tunables)
+        reader.note_decoded(tasks, now_s, self.tunables)
 
     def note_read(self, task: Task, now_s: float, tokens: int) -> None:
         """The client took `tokens` from the pipe."""

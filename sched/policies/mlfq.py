@@ -6,7 +6,7 @@ some frames are freed ahead of need. Who starves starts at the top again.
 """
 
 from tokenix.sched.entity import Task
-from tokenix.sched.policy import Policy
+from tokenix.sched.policy import ranked
 from tokenix.sched.tunables import Tunables
 from tokenix.sched.world import World
 
@@ -44,14 +44,4 @@ def rank_key(task: Task, world: World) -> tuple[float, ...]:
     return (level, task.entity.arrival_s, task.entity.pid)
 
 
-MLFQ = Policy(
-    name="mlfq",
-    phases=("reseat", "decode", "prefill"),
-    newcomer_key=rank_key,
-    resume_key=rank_key,
-    decode_key=rank_key,
-    prefill_key=rank_key,
-    last_resort_key=rank_key,
-    rank_key=rank_key,
-    pause_prefills=True,
-)
+MLFQ = ranked("mlfq", rank_key)

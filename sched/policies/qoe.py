@@ -9,7 +9,7 @@ import math
 
 from tokenix.sched import reader
 from tokenix.sched.entity import Task
-from tokenix.sched.policy import Policy
+from tokenix.sched.policy import ranked
 from tokenix.sched.world import World
 
 
@@ -34,14 +34,4 @@ def rank_key(task: Task, world: World) -> tuple[float, ...]:
     return (-gain_per_token(task, world), task.entity.arrival_s, task.entity.pid)
 
 
-QOE = Policy(
-    name="qoe",
-    phases=("reseat", "decode", "prefill"),
-    newcomer_key=rank_key,
-    resume_key=rank_key,
-    decode_key=rank_key,
-    prefill_key=rank_key,
-    last_resort_key=rank_key,
-    rank_key=rank_key,
-    pause_prefills=True,
-)
+QOE = ranked("qoe", rank_key)

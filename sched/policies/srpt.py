@@ -4,7 +4,7 @@
 """
 
 from tokenix.sched.entity import Task
-from tokenix.sched.policy import Policy
+from tokenix.sched.policy import ranked
 from tokenix.sched.world import World
 
 
@@ -20,14 +20,4 @@ def rank_key(task: Task, world: World) -> tuple[float, ...]:
     return (remaining_s(task, world), task.entity.arrival_s, task.entity.pid)
 
 
-ORACLE_SRPT = Policy(
-    name="oracle-srpt",
-    phases=("reseat", "decode", "prefill"),
-    newcomer_key=rank_key,
-    resume_key=rank_key,
-    decode_key=rank_key,
-    prefill_key=rank_key,
-    last_resort_key=rank_key,
-    rank_key=rank_key,
-    pause_prefills=True,
-)
+ORACLE_SRPT = ranked("oracle-srpt", rank_key)
