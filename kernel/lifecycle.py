@@ -132,7 +132,8 @@ class Lifecycle:
             heapq.heapify(self.deadlines)
 
     def move(self, process: Process, state: State) -> None:
-        """The only way a process changes its state."""
+        """The only way a process changes its state, but for the streams of a pass: those go to
+        RUNNING and back in one loop each (core.py, commit.py), as that moves no queue."""
         old = process.state
         if (old is State.READY and state is State.RUNNING) or (
             old is State.RUNNING and state is State.READY

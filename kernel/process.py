@@ -59,6 +59,13 @@ class Process:
     stdin_open: bool = False
     stdin: deque[int] = field(default_factory=deque)
 
+    # ---- notes of what was worked out; whoever changes what they depend on voids them ----
+    quiet_until: int = 0
+    """A decode that leaves fewer computed tokens than this has no consequence but its token: no
+    bound is reached, nobody waits for it (`commit.find_quiet_until`). Void: 0."""
+    spec: SampleSpec = STALE
+    """How its next tokens are drawn (`sample_spec`). Void: STALE."""
+
     # ---- kernel/commit.py writes ----
     tokens: list[int] = field(default_factory=list)
     """Prompt and output, append-only."""
@@ -69,11 +76,6 @@ class Process:
     """The pipe: output that its reader has not taken yet."""
     ends: int = 0
     """Turn ends in the pipe."""
-    quiet_until: int = 0
-    """A decode that leaves fewer computed tokens than this has no consequence but its token: no
-    bound is reached, nobody waits for it. Whatever changes that sets it to 0."""
-    spec: SampleSpec = STALE
-    """How its next tokens are drawn; STALE: `sample_spec` makes it anew."""
     in_turn: bool = True
     """Output of the present turn is not complete."""
     faults: int = 0

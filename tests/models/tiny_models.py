@@ -155,7 +155,7 @@ def quantized(array, kind, rng):
         return array
     try:
         return gguf.quants.quantize(array, number)
-    except NotImplementedError:
+    except NotImplementedError:  # gguf reads this kind but cannot write it: made of bytes
         block, size = gguf.GGML_QUANT_SIZES[number]
         # Bytes below 0x3C keep the 16 bit scales finite.
         return rng.integers(0, 0x3C, (array.shape[0], array.shape[1] // block * size), np.uint8)
