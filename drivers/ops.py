@@ -6,9 +6,13 @@ carrying the command's ticket. Order and fences are a contract between the two:
     compute queue   Forward, CopyFrame, Poison     run one after another, as submitted
     swap-out queue  CopyOut                        own queue, concurrent with all others
     swap-in queue   CopyIn                         own queue, concurrent with all others
+    store queue     Store, SwapOn, SwapOff         own queue, concurrent with all others
+    fetch queue     Fetch                          own queue, concurrent with all others
 
-Across queues nothing is ordered. The kernel never submits a command that touches a frame or slot
-which an unfinished command on another queue writes, nor one that writes what such a command reads.
+Across queues nothing is ordered. The kernel never submits a command that touches a frame, slot or
+block which an unfinished command on another queue writes, nor one that writes what such a command
+reads. A SwapOn or SwapOff is submitted while no Store and no Fetch is unfinished, and the other way
+round.
 """
 
 from collections.abc import Sequence
@@ -16,7 +20,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+from tokenix.mm.ids import Block, Pfn, Pid, Slot, Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,28 @@ class PageIn:
 
 
 @dataclass(frozen=True, slots=True)
+class PageStore:
+    """Host slot `slot`, if it holds `slot_generation`, to block `block` of the swap file, published
+    there under `generation`."""
+
+    slot: Slot
+    slot_generation: int
+    block: Block
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageFetch:
+    """Block `block`, only if it holds `generation` and its checksum, to host slot `slot`, published
+    there under `slot_generation`."""
+
+    block: Block
+    generation: int
+    slot: Slot
+    slot_generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class CopyOut:
     ticket: Ticket
     pages: tuple[PageOut, ...]
@@ -159,6 +185,35 @@ class CopyOut:
 class CopyIn:
     ticket: Ticket
     pages: tuple[PageIn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    ticket: Ticket
+    pages: tuple[PageStore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    ticket: Ticket
+    pages: tuple[PageFetch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwapOn:
+    """Open a swap file of `blocks` pages in `directory`: reserve its space on the disk, and measure
+    it. The answer is a SwapChanged."""
+
+    ticket: Ticket
+    directory: str
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapOff:
+    """Give the swap file back. The answer is a SwapChanged."""
+
+    ticket: Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +232,7 @@ class Poison:
     frames: tuple[Pfn, ...]
 
 
-Command = Forward | CopyOut | CopyIn | CopyFrame | Poison
+Command = Forward | CopyOut | CopyIn | Store | Fetch | SwapOn | SwapOff | CopyFrame | Poison
 
 
 class Sampled(msgspec.Struct, frozen=True, gc=False):
@@ -205,7 +260,7 @@ class ForwardDone:
 
 @dataclass(frozen=True, slots=True)
 class CopyDone:
-    """All pages of the copy are in place (and, for CopyOut, published)."""
+    """All pages of the copy are in place (and, in the lower tiers, published)."""
 
     ticket: Ticket
 
@@ -214,8 +269,8 @@ class CopyDone:
 class CopyFailed:
     """The copy did not happen or was not verified; `bad` indexes the pages that failed.
 
-    Pages not named in `bad` are in place. The kernel recomputes what a failed CopyIn was to bring
-    and keeps the frame of a failed CopyOut.
+    Pages not named in `bad` are in place. The kernel recomputes what a failed CopyIn or Fetch was
+    to bring and keeps the source of a failed CopyOut or Store.
     """
 
     ticket: Ticket
@@ -231,4 +286,16 @@ class DeviceFault:
     reason: str
 
 
-Completion = ForwardDone | CopyDone | CopyFailed | DeviceFault
+@dataclass(frozen=True, slots=True)
+class SwapChanged:
+    """The swap file has `blocks` pages now: as many as were asked for; or 0 with the reason; or 0
+    after a SwapOff. The rates were measured when it was opened."""
+
+    ticket: Ticket
+    blocks: int
+    store_s_per_page: float = 0.0
+    fetch_s_per_page: float = 0.0
+    reason: str = ""
+
+
+Completion = ForwardDone | CopyDone | CopyFailed | DeviceFault | SwapChanged

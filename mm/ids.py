@@ -14,5 +14,8 @@ Vpn = NewType("Vpn", int)
 Slot = NewType("Slot", int)
 """The index of a page-sized slot in the host tier."""
 
+Block = NewType("Block", int)
+"""The index of a page-sized block in the swap file."""
+
 Ticket = NewType("Ticket", int)
 """Names one submitted device command until its completion comes back."""

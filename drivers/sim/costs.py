@@ -16,6 +16,10 @@ class Costs(Protocol):
 
     def copy_in_s(self, pages: int) -> float: ...
 
+    def store_s(self, pages: int) -> float: ...
+
+    def fetch_s(self, pages: int) -> float: ...
+
     def copy_frame_s(self) -> float: ...
 
 
@@ -30,6 +34,9 @@ class CostModel:
     copy_base_s: float = 20e-6
     out_page_s: float = 100e-6
     in_page_s: float = 100e-6
+    disk_base_s: float = 100e-6
+    store_page_s: float = 1e-3
+    fetch_page_s: float = 1e-3
     frame_s: float = 5e-6
 
     def forward_s(
@@ -47,6 +54,12 @@ class CostModel:
 
     def copy_in_s(self, pages: int) -> float:
         return self.copy_base_s + pages * self.in_page_s
+
+    def store_s(self, pages: int) -> float:
+        return self.disk_base_s + pages * self.store_page_s
+
+    def fetch_s(self, pages: int) -> float:
+        return self.disk_base_s + pages * self.fetch_page_s
 
     def copy_frame_s(self) -> float:
         return self.frame_s

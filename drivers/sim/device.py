@@ -1,9 +1,11 @@
-"""The simulated device: three serial queues in virtual time over a memory of integers.
+"""The simulated device: five serial queues in virtual time over a memory of integers.
 
     submit --> compute  [Forward][CopyFrame][Poison]...    effect at the end of each command
            --> swap-out [CopyOut     ][CopyOut]...         each page is read at a moment within,
            |                                               published at the end
            --> swap-in  [CopyIn  ]...                      frames are junk within, filled at the end
+           --> store    [Store     ][SwapOn]...            likewise, between host slots and the
+           --> fetch    [Fetch  ]...                       blocks of the swap file
 
 Effects happen as late (or as scattered) as on hardware, so that a kernel which reuses a frame or
 slot before its fence has passed gets wrong tokens, besides the lines in `violations`.
@@ -21,8 +23,13 @@ from tokenix.drivers.ops import (
     CopyFrame,
     CopyIn,
     CopyOut,
+    Fetch,
     Forward,
     Poison,
+    Store,
+    SwapChanged,
+    SwapOff,
+    SwapOn,
 )
 from tokenix.drivers.sim.costs import CostModel, Costs
 from tokenix.drivers.sim.faults import Fault, FaultPlan
@@ -30,7 +37,7 @@ from tokenix.drivers.sim.fences import Fences, Flight, Queue
 from tokenix.drivers.sim.forward import run_forward
 from tokenix.drivers.sim.model import SimModel
 from tokenix.drivers.sim.store import Memory
-from tokenix.drivers.sim.swap import HostTier
+from tokenix.drivers.sim.swap import Copy, CopyUnderWay, Memories, Tier, copy_frame
 from tokenix.drivers.sim.tables import Tables
 
 Effect = Callable[[], Completion | None]
@@ -43,7 +50,8 @@ class SimDevice:
     `seed` chooses the moments at which swap-out reads pages; tokens do not depend on it.
     `strict_poison`: a Poison counts as unfinished until the kernel is told of the completion of a
     later command on the compute queue, which is all that a kernel can know of a real device. If
-    not, a poison of frames that nothing touches is done at once.
+    not, a poison of frames that nothing touches is done at once. `disk_blocks`: the largest swap
+    file that there is room for.
     """
 
     def __init__(
@@ -58,11 +66,16 @@ class SimDevice:
         max_context_tokens: int = 1 << 20,
         seed: int = 0,
         strict_poison: bool = False,
+        disk_blocks: int = 1 << 20,
     ) -> None:
         assert frames > 0 and host_slots >= 0 and page_tokens > 0 and vocab > 1
         self.model = SimModel(vocab, eos_token)
         self.memory = Memory(frames, page_tokens)
-        self.host = HostTier(host_slots)
+        self.host = Tier("slot")
+        self.disk = Tier("block")
+        self._memories = Memories(self.memory, self.host, self.disk)
+        self._host_slots = host_slots
+        self._disk_blocks = disk_blocks
         self.tables = Tables(page_tokens, vocab, max_context_tokens)
         self.fences = Fences(frames, host_slots)
         self._cost = cost
@@ -99,7 +112,7 @@ class SimDevice:
             frames=len(self.memory.frames),
             page_tokens=self.memory.page_tokens,
             frame_bytes=self.memory.page_tokens * 8,
-            host_slots=self.host.slots,
+            host_slots=self._host_slots,
             vocab_tokens=self.model.vocab,
             max_context_tokens=self._max_context_tokens,
             step_s=step_s,
@@ -114,10 +127,10 @@ class SimDevice:
         match command:
             case Forward():
                 self._submit_forward(command)
-            case CopyOut():
-                self._submit_out(command)
-            case CopyIn():
-                self._submit_in(command)
+            case CopyOut() | CopyIn() | Store() | Fetch():
+                self._submit_copy(command)
+            case SwapOn() | SwapOff():
+                self._submit_swap(command)
             case CopyFrame():
                 self._submit_frame(command)
             case Poison():
@@ -211,7 +224,7 @@ class SimDevice:
         self._finish(
             command.ticket,
             end_s,
-            lambda: self.host.copy_frame(command, self.memory, self.fences, sound),
+            lambda: copy_frame(command, self.memory, self.fences, sound),
         )
 
     def _submit_poison(self, command: Poison) -> None:
@@ -243,36 +256,59 @@ class SimDevice:
 
     # ---- swap ----
 
-    def _submit_out(self, command: CopyOut) -> None:
-        flight = self.fences.copy_flight(command)
-        sound = self.fences.frames_in_range(flight.name, flight.reads)
-        sound &= self.fences.slots_in_range(flight.name, flight.slot_writes)
-        faults = self._faults.take_copy_faults("out", len(command.pages))
-        seconds = self._cost.copy_out_s(len(command.pages)) + _delay_s(faults)
-        start_s, end_s = self._enqueue(command.ticket, flight, seconds)
-        copy = self.host.begin_out(command, self.memory, self.fences, faults, sound)
+    def _submit_copy(self, command: Copy) -> None:
+        fences, cost, pages = self.fences, self._cost, len(command.pages)
+        flight = fences.copy_flight(command)
+        sound = fences.frames_in_range(flight.name, flight.reads | flight.writes)
+        sound &= fences.slots_in_range(flight.name, flight.slot_reads | flight.slot_writes)
+        sound &= fences.blocks_in_range(flight.name, flight.block_reads | flight.block_writes)
+        match command:
+            case CopyOut():
+                faults, seconds = (
+                    self._faults.take_copy_faults("out", pages),
+                    cost.copy_out_s(pages),
+                )
+            case CopyIn():
+                faults, seconds = self._faults.take_copy_faults("in", pages), cost.copy_in_s(pages)
+            case Store():
+                faults, seconds = self._faults.take_copy_faults("store", pages), cost.store_s(pages)
+            case Fetch():
+                faults, seconds = self._faults.take_copy_faults("fetch", pages), cost.fetch_s(pages)
+        start_s, end_s = self._enqueue(command.ticket, flight, seconds + _delay_s(faults))
+        copy = CopyUnderWay(command, self._memories, fences, faults, sound)
         self._at(start_s, copy.start)
-        step_s = (end_s - start_s) / max(1, len(command.pages))
-        for i in range(len(command.pages)):
-            read_s = start_s + (i + self._random.random()) * step_s
-            self._at(min(read_s, end_s), partial(copy.read, i))
+        if isinstance(command, CopyOut):
+            step_s = (end_s - start_s) / max(1, pages)
+            for i in range(pages):
+                read_s = start_s + (i + self._random.random()) * step_s
+                self._at(min(read_s, end_s), partial(copy.read, i))
         self._end_copy(command.ticket, end_s, copy.finish, faults)
 
-    def _submit_in(self, command: CopyIn) -> None:
-        flight = self.fences.copy_flight(command)
-        sound = self.fences.frames_in_range(flight.name, flight.writes)
-        sound &= self.fences.slots_in_range(flight.name, flight.slot_reads)
-        faults = self._faults.take_copy_faults("in", len(command.pages))
-        seconds = self._cost.copy_in_s(len(command.pages)) + _delay_s(faults)
-        start_s, end_s = self._enqueue(command.ticket, flight, seconds)
-        copy = self.host.begin_in(command, self.memory, self.fences, faults, sound)
-        self._at(start_s, copy.start)
-        self._end_copy(command.ticket, end_s, copy.finish, faults)
+    def _submit_swap(self, command: SwapOn | SwapOff) -> None:
+        """The swap file comes or goes; its blocks hold nothing then."""
+        wanted = command.blocks if isinstance(command, SwapOn) else 0
+        fits = wanted <= self._disk_blocks
+        self.fences.blocks = wanted if fits else 0
+        flight = Flight(f"{type(command).__name__} {command.ticket}", Queue.STORE)
+        _, end_s = self._enqueue(command.ticket, flight, self._cost.store_s(0))
+        changed = SwapChanged(
+            command.ticket,
+            self.fences.blocks,
+            self._cost.store_s(16) / 16,
+            self._cost.fetch_s(16) / 16,
+            "" if fits else f"no room for {wanted} blocks",
+        )
+
+        def change() -> SwapChanged:
+            self.disk.clear()
+            return changed
+
+        self._finish(command.ticket, end_s, change)
 
     def _end_copy(
         self, ticket: int, end_s: float, finish: Callable[[], Completion], faults: list[Fault]
     ) -> None:
-        if not any(fault.kind in ("hang_out", "hang_in") for fault in faults):
+        if not any(fault.kind.startswith("hang") for fault in faults):
             self._finish(ticket, end_s, finish)
             return
 
@@ -283,4 +319,4 @@ class SimDevice:
 
 
 def _delay_s(faults: list[Fault]) -> float:
-    return sum(f.delay_s for f in faults if f.kind in ("delay_out", "delay_in"))
+    return sum(f.delay_s for f in faults if f.kind.startswith("delay"))

@@ -16,10 +16,15 @@ from tokenix.drivers.ops import (
     CopyFrame,
     CopyIn,
     CopyOut,
+    Fetch,
     Forward,
     ForwardDone,
     Poison,
     Sampled,
+    Store,
+    SwapChanged,
+    SwapOff,
+    SwapOn,
 )
 from tokenix.drivers.sim.costs import Costs
 from tokenix.mm.ids import Ticket
@@ -69,6 +74,8 @@ class FastDevice:
         self._compute_free_s = 0.0
         self._out_free_s = 0.0
         self._in_free_s = 0.0
+        self._store_free_s = 0.0
+        self._fetch_free_s = 0.0
         self._ends: list[tuple[float, Ticket, Completion]] = []
         """A heap: when each command's completion is ready."""
         self._contention = copy_contention
@@ -103,6 +110,19 @@ class FastDevice:
                 self._in_free_s = end_s = begin_s + self._cost.copy_in_s(len(pages))
                 self._slow_forward(begin_s, end_s)
                 heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
+            case Store(ticket=ticket, pages=pages):
+                end_s = max(now_s, self._store_free_s) + self._cost.store_s(len(pages))
+                self._store_free_s = end_s
+                heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
+            case Fetch(ticket=ticket, pages=pages):
+                end_s = max(now_s, self._fetch_free_s) + self._cost.fetch_s(len(pages))
+                self._fetch_free_s = end_s
+                heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
+            case SwapOn() | SwapOff():
+                blocks = command.blocks if isinstance(command, SwapOn) else 0
+                rates = self._cost.store_s(16) / 16, self._cost.fetch_s(16) / 16
+                changed = SwapChanged(command.ticket, blocks, *rates)
+                heappush(self._ends, (now_s, command.ticket, changed))
             case CopyFrame(ticket=ticket):
                 took_s = self._cost.copy_frame_s()
                 self._compute_free_s = end_s = max(now_s, self._compute_free_s) + took_s

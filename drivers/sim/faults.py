@@ -8,6 +8,7 @@
 | lose_slot    | CopyOuts    | the published pages vanish after CopyDone                           |
 | delay_out/in | CopyOuts/Ins| the copy takes `delay_s` longer, and its queue with it              |
 | hang_out/in  | CopyOuts/Ins| the copy never completes; its queue goes on                         |
+| *_store, *_fetch, *_block                the same of Stores and Fetches, and what Stores publish  |
 | device       | Forwards    | DeviceFault; what its rows would have written is undefined          |
 | row          | Forwards    | RowFault of the row of `pid` (all rows if None); it writes nothing  |
 """
@@ -25,10 +26,19 @@ Kind = Literal[
     "delay_in",
     "hang_out",
     "hang_in",
+    "fail_store",
+    "fail_fetch",
+    "corrupt_block",
+    "lose_block",
+    "delay_store",
+    "delay_fetch",
+    "hang_store",
+    "hang_fetch",
     "device",
     "row",
 ]
-Command = Literal["out", "in", "forward"]
+Copy = Literal["out", "in", "store", "fetch"]
+Command = Literal["out", "in", "store", "fetch", "forward"]
 
 COUNTED: dict[Kind, Command] = {
     "fail_out": "out",
@@ -39,6 +49,14 @@ COUNTED: dict[Kind, Command] = {
     "fail_in": "in",
     "delay_in": "in",
     "hang_in": "in",
+    "fail_store": "store",
+    "corrupt_block": "store",
+    "lose_block": "store",
+    "delay_store": "store",
+    "hang_store": "store",
+    "fail_fetch": "fetch",
+    "delay_fetch": "fetch",
+    "hang_fetch": "fetch",
     "device": "forward",
     "row": "forward",
 }
@@ -73,10 +91,10 @@ class FaultPlan:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self._seen = {"out": 0, "in": 0, "forward": 0}
+        self._seen = dict.fromkeys(("out", "in", "store", "fetch", "forward"), 0)
         self._spent = set()
 
-    def take_copy_faults(self, command: Literal["out", "in"], pages: int) -> list[Fault]:
+    def take_copy_faults(self, command: Copy, pages: int) -> list[Fault]:
         """The faults of the next copy in that direction."""
         nth = self._count(command)
         faults = [f for f in self.named if COUNTED[f.kind] == command and f.nth in (nth, None)]

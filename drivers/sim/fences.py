@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from tokenix.drivers.ops import CopyIn, CopyOut
+from tokenix.drivers.ops import CopyIn, CopyOut, Fetch, Store
 
 NOTHING: frozenset[int] = frozenset()
 
@@ -19,6 +19,8 @@ class Queue(Enum):
     COMPUTE = "compute"
     OUT = "swap-out"
     IN = "swap-in"
+    STORE = "store"
+    FETCH = "fetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,16 @@ class Flight:
     writes: Set[int] = NOTHING
     slot_reads: Set[int] = NOTHING
     slot_writes: Set[int] = NOTHING
+    block_reads: Set[int] = NOTHING
+    block_writes: Set[int] = NOTHING
 
 
 class Fences:
     def __init__(self, frames: int, slots: int) -> None:
         self._frames = frames
         self._slots = slots
+        self.blocks = 0
+        """Of the swap file, while there is one."""
         self._flights: dict[int, Flight] = {}
         """By ticket; those without a completion have negative keys."""
         self.violations: list[str] = []
@@ -72,17 +78,30 @@ class Fences:
     def slots_in_range(self, name: str, slots: Iterable[int]) -> bool:
         return self._in_range(name, "slot", slots, self._slots)
 
-    def copy_flight(self, command: CopyOut | CopyIn) -> Flight:
+    def blocks_in_range(self, name: str, blocks: Iterable[int]) -> bool:
+        return self._in_range(name, "block", blocks, self.blocks)
+
+    def copy_flight(self, command: CopyOut | CopyIn | Store | Fetch) -> Flight:
         """What a copy touches; reports what it asks for twice."""
-        frames = [page.pfn for page in command.pages]
+        name = f"{type(command).__name__} {command.ticket}"
         slots = [page.slot for page in command.pages]
-        if isinstance(command, CopyOut):
-            name = f"CopyOut {command.ticket}"
-            self._once(name, "slot", slots)
-            return Flight(name, Queue.OUT, reads=set(frames), slot_writes=set(slots))
-        name = f"CopyIn {command.ticket}"
-        self._once(name, "frame", frames)
-        return Flight(name, Queue.IN, writes=set(frames), slot_reads=set(slots))
+        match command:
+            case CopyOut():
+                self._once(name, "slot", slots)
+                frames = {page.pfn for page in command.pages}
+                return Flight(name, Queue.OUT, reads=frames, slot_writes=set(slots))
+            case CopyIn():
+                self._once(name, "frame", [page.pfn for page in command.pages])
+                frames = {page.pfn for page in command.pages}
+                return Flight(name, Queue.IN, writes=frames, slot_reads=set(slots))
+            case Store():
+                self._once(name, "block", [page.block for page in command.pages])
+                blocks = {page.block for page in command.pages}
+                return Flight(name, Queue.STORE, slot_reads=set(slots), block_writes=blocks)
+            case Fetch():
+                self._once(name, "slot", slots)
+                blocks = {page.block for page in command.pages}
+                return Flight(name, Queue.FETCH, block_reads=blocks, slot_writes=set(slots))
 
     def _in_range(self, name: str, what: str, numbers: Iterable[int], bound: int) -> bool:
         wrong = [n for n in numbers if not 0 <= n < bound]
@@ -101,9 +120,12 @@ class Fences:
             self._clash(new, "reads", new.reads, "writes", old.writes, old, "frame")
             self._clash(new, "writes", new.slot_writes, "reads", old.slot_reads, old, "slot")
             self._clash(new, "reads", new.slot_reads, "writes", old.slot_writes, old, "slot")
+            self._clash(new, "writes", new.block_writes, "reads", old.block_reads, old, "block")
+            self._clash(new, "reads", new.block_reads, "writes", old.block_writes, old, "block")
         if new.queue is not old.queue or new.queue is not Queue.COMPUTE:
             self._clash(new, "writes", new.writes, "writes", old.writes, old, "frame")
             self._clash(new, "writes", new.slot_writes, "writes", old.slot_writes, old, "slot")
+            self._clash(new, "writes", new.block_writes, "writes", old.block_writes, old, "block")
 
     def _clash(
         self,

@@ -39,6 +39,9 @@ class Gpu:
     efficiency), and nothing else is shared."""
     nvme_read_gb_per_s: float = 6.0
     nvme_write_gb_per_s: float = 4.0
+    """One PCIe 4.0 x4 drive, sequential, at its sustained rate."""
+    nvme_latency_s: float = 100e-6
+    """Per command: a read from flash."""
     allreduce_gb_per_s: float = 20.0
     """Bus bandwidth of an all-reduce between such GPUs."""
     allreduce_latency_s: float = 30e-6

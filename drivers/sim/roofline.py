@@ -93,6 +93,16 @@ class Roofline:
     def copy_in_s(self, pages: int) -> float:
         return self.gpu.link_latency_s + pages * self._page_s
 
+    def store_s(self, pages: int) -> float:
+        return self.gpu.nvme_latency_s + pages * self.page_bytes / (
+            self.gpu.nvme_write_gb_per_s * GB
+        )
+
+    def fetch_s(self, pages: int) -> float:
+        return self.gpu.nvme_latency_s + pages * self.page_bytes / (
+            self.gpu.nvme_read_gb_per_s * GB
+        )
+
     def copy_frame_s(self) -> float:
         """Within device memory: read and written once."""
         return 2.0 * self.page_bytes / self._bandwidth
