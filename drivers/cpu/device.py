@@ -1,4 +1,4 @@
-"""The CPU as a device: three command queues over one frame arena. See README.md."""
+"""The CPU as a device: five command queues over one frame arena. See README.md."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from tokenix.drivers.cpu import probe
 from tokenix.drivers.cpu.arena import FrameArena, KvKind, PageShape
 from tokenix.drivers.cpu.dense import DenseKind
+from tokenix.drivers.cpu.disk import DiskTier
 from tokenix.drivers.cpu.faults import Faults
 from tokenix.drivers.cpu.jit import check_process, get_threads, set_threads
 from tokenix.drivers.cpu.queues import CommandQueue
@@ -24,6 +25,7 @@ from tokenix.drivers.ops import (
     CopyIn,
     CopyOut,
     DeviceFault,
+    Fetch,
     Forward,
     ForwardDone,
     PageIn,
@@ -32,6 +34,10 @@ from tokenix.drivers.ops import (
     Row,
     RowFault,
     Sampled,
+    Store,
+    SwapChanged,
+    SwapOff,
+    SwapOn,
 )
 from tokenix.mm.ids import Pid
 from tokenix.models.config import ModelConfig
@@ -67,6 +73,7 @@ class CpuDevice:
         self._step = ModelStep(config, weights, self._arena, dense, progress)
         self._tables = BlockTables(frames)
         self._faults = faults or Faults()
+        self._disk = DiskTier(self._slots, self._arena.shape.frame_bytes, self._faults)
         self._ready: deque[Completion] = deque()
         self._wake: Callable[[], None] | None = None
         self._closed = False
@@ -91,6 +98,8 @@ class CpuDevice:
             raise
         self._out = CommandQueue("tokenix-swap-out", self._run_copy)
         self._in = CommandQueue("tokenix-swap-in", self._run_copy)
+        self._store = CommandQueue("tokenix-store", self._run_disk)
+        self._fetch = CommandQueue("tokenix-fetch", self._run_disk)
 
     def _measure(self, config: ModelConfig) -> DeviceInfo:
         rates = probe.measure(self._step, self._arena, self._slots)
@@ -118,6 +127,10 @@ class CpuDevice:
                 self._out.put(command)
             case CopyIn():
                 self._in.put(command)
+            case Store() | SwapOn() | SwapOff():
+                self._store.put(command)
+            case Fetch():
+                self._fetch.put(command)
             case _:
                 self._compute.put(command)
 
@@ -136,12 +149,13 @@ class CpuDevice:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            queues = (self._compute, self._out, self._in)
+            queues = (self._compute, self._out, self._in, self._store, self._fetch)
             for commands in queues:
                 commands.stop()
             for commands in queues:
                 commands.join()
-            del self._step, self._arena, self._slots
+            self._disk.close()
+            del self._step, self._arena, self._slots, self._disk
 
     def _complete(self, completion: Completion) -> None:
         self._ready.append(completion)
@@ -253,3 +267,30 @@ class CpuDevice:
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return None
+
+    # On the store and fetch threads.
+
+    def _run_disk(self, command: Command) -> None:
+        assert isinstance(command, Store | Fetch | SwapOn | SwapOff), command
+        try:
+            reason = self._faults.before(command)
+            assert reason is None, reason
+            match command:
+                case SwapOn() | SwapOff():
+                    self._complete(self._disk.change(command))
+                    return
+                case Store():
+                    wrong = self._disk.store(command)
+                case Fetch():
+                    wrong = self._disk.fetch(command)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            if isinstance(command, SwapOn | SwapOff):
+                self._complete(SwapChanged(command.ticket, 0, reason=reason))
+                return
+            wrong = dict.fromkeys(range(len(command.pages)), reason)
+        if wrong:
+            bad = tuple(sorted(wrong))
+            self._complete(CopyFailed(command.ticket, bad, wrong[bad[0]]))
+        else:
+            self._complete(CopyDone(command.ticket))

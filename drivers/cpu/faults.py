@@ -2,10 +2,12 @@
 
 from tokenix.drivers.cpu.jit import Array
 from tokenix.drivers.ops import Command, PageOut
+from tokenix.drivers.swapfile import DiskIo
 
 
-class Faults:
-    """Does nothing: subclass and override. The hooks run on the thread of the command's queue."""
+class Faults(DiskIo):
+    """Does nothing: subclass and override. The hooks run on the thread of the command's queue, and
+    DiskIo's `preadv` and `pwritev`, which move the swap file's bytes, on threads of the file."""
 
     def before(self, command: Command) -> str | None:
         """Called before a command is done; may block. A reason makes the command fail whole."""

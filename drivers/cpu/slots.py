@@ -3,24 +3,33 @@
 A slot is valid only while its generation is set: `publish` clears it first, then writes the data
 and the checksum, and sets it last. A reader that is given the right generation and finds the right
 checksum has the bytes that were published; anything else is refused, never served.
+
+Slots start at multiples of 4096 bytes and are padded to them, so that a disk can read and write
+them in place.
 """
 
 import numpy as np
 
-from tokenix.drivers.cpu.arena import FrameArena, aligned_empty
+from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.checksum import copy_checksum
 from tokenix.drivers.cpu.jit import Array
+from tokenix.drivers.swapfile import ALIGNMENT, disk_memory
 
 _INVALID = -1
 
 
 class HostSlots:
-    """`slots` pages of `frame_bytes`. The swap-out thread publishes, the swap-in thread loads."""
+    """`slots` pages of `frame_bytes`. The swap-out thread publishes, the swap-in thread loads; the
+    fetch thread fills and publishes, the store thread reads."""
 
     def __init__(self, slots: int, frame_bytes: int) -> None:
         assert frame_bytes % 8 == 0, frame_bytes
         self.slots = slots
-        self._data = aligned_empty((slots, frame_bytes // 8), np.dtype(np.uint64))
+        padded = -(-frame_bytes // ALIGNMENT) * ALIGNMENT
+        memory = disk_memory(slots * padded)
+        words = slots * padded // 8
+        self._padded = np.frombuffer(memory, np.uint64, words).reshape(slots, padded // 8)
+        self._data = self._padded[:, : frame_bytes // 8]
         self._generation = np.full(slots, _INVALID, np.int64)
         self._checksum = np.zeros(slots, np.uint64)
 
@@ -29,6 +38,17 @@ class HostSlots:
         self._check(slot)
         page: Array = self._data[slot].view(np.uint8)
         return page
+
+    def peek_padded(self, slot: int) -> memoryview:
+        """The bytes of a slot up to the next one."""
+        self._check(slot)
+        return memoryview(self._padded[slot].view(np.uint8))
+
+    def peek_checksum(self, slot: int, generation: int) -> int | str:
+        """What a slot was published with, or why it does not serve `generation`."""
+        self._check(slot)
+        wrong = self._stale(slot, generation)
+        return int(self._checksum[slot]) if wrong is None else wrong
 
     def publish(self, arena: FrameArena, pfn: int, slot: int, generation: int) -> None:
         """Copy a frame to a slot. IndexError if there is no such frame or slot."""
@@ -44,10 +64,9 @@ class HostSlots:
         """Copy a slot to a frame. What was wrong, if anything: the frame then holds junk."""
         arena.check(pfn)
         self._check(slot)
-        before = int(self._generation[slot])
-        if before != generation:
-            held = "nothing" if before == _INVALID else f"generation {before}"
-            return f"slot {slot} holds {held}, not generation {generation}"
+        wrong = self._stale(slot, generation)
+        if wrong is not None:
+            return wrong
         expected = self._checksum[slot]
         found = copy_checksum(self._data[slot], arena.data[pfn].view(np.uint64))
         if found != expected:
@@ -59,6 +78,20 @@ class HostSlots:
     def invalidate(self, slot: int) -> None:
         self._check(slot)
         self._generation[slot] = _INVALID
+
+    def publish_filled(self, slot: int, generation: int, checksum: int) -> None:
+        """After `invalidate`, and after somebody has written bytes of that checksum to the slot."""
+        assert self._generation[slot] == _INVALID, "a slot is invalid while it is written"
+        assert generation >= 0, generation
+        self._checksum[slot] = checksum
+        self._generation[slot] = generation
+
+    def _stale(self, slot: int, generation: int) -> str | None:
+        found = int(self._generation[slot])
+        if found == generation:
+            return None
+        held = "nothing" if found == _INVALID else f"generation {found}"
+        return f"slot {slot} holds {held}, not generation {generation}"
 
     def _check(self, slot: int) -> None:
         if not 0 <= slot < self.slots:

@@ -15,6 +15,10 @@ def sim() -> Harness:
         assert isinstance(device, SimDevice)
         return device.violations
 
+    def corrupt(device: Device, block: int) -> None:
+        assert isinstance(device, SimDevice)
+        device.disk.corrupt(block)
+
     return Harness(
         name="sim",
         vocab=251,
@@ -22,6 +26,7 @@ def sim() -> Harness:
         make=lambda frames, slots, page: SimDevice(frames, slots, page, vocab=251),
         virtual=True,
         violations=violations,
+        corrupt=corrupt,
     )
 
 
@@ -29,10 +34,16 @@ def cpu() -> Harness:
     for module in ("numpy", "numba", "tokenix.drivers.cpu.device"):
         pytest.importorskip(module)
     from tokenix.drivers.cpu.device import CpuDevice
+    from tokenix.tests.device.swap import flip_bit
     from tokenix.tests.device.tiny import RandomWeights, tiny_config
 
     config = tiny_config()
     weights = RandomWeights(config)
+
+    def corrupt(device: Device, block: int) -> None:
+        assert isinstance(device, CpuDevice)
+        flip_bit(device._disk._file, block)
+
     return Harness(
         name="cpu",
         vocab=config.vocab_tokens,
@@ -40,6 +51,7 @@ def cpu() -> Harness:
         make=lambda frames, slots, page: CpuDevice(
             config, weights, frames=frames, host_slots=slots, page_tokens=page, threads=1
         ),
+        corrupt=corrupt,
     )
 
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tokenix.drivers.device import Device
 from tokenix.drivers.ops import (
@@ -15,19 +16,26 @@ from tokenix.drivers.ops import (
     CopyFrame,
     CopyIn,
     CopyOut,
+    Fetch,
     Forward,
     ForwardDone,
+    PageFetch,
     PageIn,
     PageOut,
+    PageStore,
     Poison,
     Row,
     RowFault,
     Sampled,
     SampleSpec,
     SamplingParams,
+    Store,
+    SwapChanged,
+    SwapOff,
+    SwapOn,
     TableDelta,
 )
-from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+from tokenix.mm.ids import Block, Pfn, Pid, Slot, Ticket
 
 GREEDY = SamplingParams(logprobs=2)
 """Greedy with log probabilities: a wrong read that leaves the token alone is still seen."""
@@ -48,6 +56,8 @@ class Harness:
     tolerance: float = 0.0
     """How far log probabilities of the same row may be apart in another batch or chunking."""
     violations: Callable[[Device], list[str]] = lambda device: []
+    corrupt: Callable[[Device, int], None] = lambda device, block: None
+    """Change a bit of what a block of the swap file holds, behind the driver's back."""
 
 
 @dataclass
@@ -175,6 +185,28 @@ class Machine:
     def copy_in(self, *pages: tuple[int, int, int]) -> CopyIn:
         return CopyIn(self.ticket(), tuple(PageIn(Slot(s), g, Pfn(f)) for s, g, f in pages))
 
+    def swap_on(self, directory: Path, blocks: int) -> SwapChanged:
+        return _changed(self.wait(self.submit(SwapOn(self.ticket(), str(directory), blocks))))
+
+    def swap_off(self) -> SwapChanged:
+        return _changed(self.wait(self.submit(SwapOff(self.ticket()))))
+
+    def store(self, *pages: tuple[int, int, int, int]) -> CopyDone | CopyFailed:
+        """Store (slot, its generation, block, its generation)s."""
+        return _copied(self.wait(self.submit(self.to_disk(*pages))))
+
+    def fetch(self, *pages: tuple[int, int, int, int]) -> CopyDone | CopyFailed:
+        """Fetch (block, its generation, slot, its generation)s."""
+        return _copied(self.wait(self.submit(self.from_disk(*pages))))
+
+    def to_disk(self, *pages: tuple[int, int, int, int]) -> Store:
+        made = tuple(PageStore(Slot(s), sg, Block(b), bg) for s, sg, b, bg in pages)
+        return Store(self.ticket(), made)
+
+    def from_disk(self, *pages: tuple[int, int, int, int]) -> Fetch:
+        made = tuple(PageFetch(Block(b), bg, Slot(s), sg) for b, bg, s, sg in pages)
+        return Fetch(self.ticket(), made)
+
     def copy_frame(self, src: int, dst: int) -> None:
         done = self.wait(self.submit(CopyFrame(self.ticket(), Pfn(src), Pfn(dst))))
         assert isinstance(done, CopyDone)
@@ -236,6 +268,11 @@ class Machine:
 
 def _copied(completion: Completion) -> CopyDone | CopyFailed:
     assert isinstance(completion, CopyDone | CopyFailed)
+    return completion
+
+
+def _changed(completion: Completion) -> SwapChanged:
+    assert isinstance(completion, SwapChanged)
     return completion
 
 
