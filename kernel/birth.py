@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from tokenix.drivers.ops import SamplingParams
-from tokenix.kernel.calls import PLAIN, Fork, Principal, Spawn, error
+from tokenix.kernel.calls import PLAIN, Fork, Principal, Span, Spawn, error
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
@@ -80,8 +80,7 @@ def check_spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> None:
     if not request.tokens:
         raise error(errno.EINVAL, "the prompt is empty; give at least one token")
     vocab = kernel.info.vocab_tokens
-    if min(request.tokens) < 0 or max(request.tokens) >= vocab:
-        raise error(errno.EINVAL, f"a prompt token is outside the vocabulary 0..{vocab - 1}")
+    check_tokens("a prompt token", request.span, vocab)
     if request.max_tokens is not None and request.max_tokens < 1:
         raise error(errno.EINVAL, f"max_tokens must be at least 1, not {request.max_tokens}")
     if request.min_tokens < 0:
@@ -104,6 +103,13 @@ def check_spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> None:
     check_nice(who, request.nice)
     if request.sampling is not PLAIN:
         check_sampling(request.sampling, vocab)
+
+
+def check_tokens(which: str, span: Span, vocab: int) -> None:
+    """EINVAL for tokens that the model does not know."""
+    least, greatest = span
+    if least < 0 or greatest >= vocab:
+        raise error(errno.EINVAL, f"{which} is outside the vocabulary 0..{vocab - 1}")
 
 
 def check_fits(kernel: Lifecycle, prompt: int, max_tokens: int) -> None:

@@ -72,6 +72,16 @@ class TextStream(Protocol):
 
 # ---- requests ----
 
+Span = tuple[int, int]
+"""Least and greatest of some tokens. A request finds them when it is made, in its caller's thread,
+so that the kernel need not look at thousands of tokens between two passes."""
+
+
+def span_of(tokens: tuple[int, ...]) -> Span:
+    """Without tokens: (0, 0)."""
+    return min(tokens, default=0), max(tokens, default=0)
+
+
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 
@@ -86,6 +96,7 @@ class Spawn(Asks[Pid]):
     """Admit a process -> Pid. EINVAL, E2BIG, EAGAIN (retry_after_s), EDQUOT."""
 
     tokens: tuple[int, ...]
+    span: Span = field(init=False, repr=False, compare=False)
     sampling: SamplingParams = PLAIN
     max_tokens: int | None = None
     min_tokens: int = 0
@@ -102,6 +113,11 @@ class Spawn(Asks[Pid]):
     """Its stdin stays open: after a turn it waits for `Write` instead of exiting."""
     name: str = ""
     text: TextStream | None = None
+
+    def __post_init__(self) -> None:
+        tokens = tuple(self.tokens)  # if it was a list: that may change
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "span", span_of(tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +139,14 @@ class Write(Asks[int]):
     separator: tuple[int, ...] = ()
     """Goes before the input, unless the sequence ends with a stop token already."""
     eof: bool = False
+    span: Span = field(init=False, repr=False, compare=False)
+    """Of the separator and the input."""
+
+    def __post_init__(self) -> None:
+        tokens, separator = tuple(self.tokens), tuple(self.separator)
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "separator", separator)
+        object.__setattr__(self, "span", span_of(separator + tokens))
 
 
 @dataclass(frozen=True, slots=True)

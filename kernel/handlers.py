@@ -8,7 +8,15 @@ import math
 from typing import Final
 
 from tokenix.kernel import control, snapshot
-from tokenix.kernel.birth import check_fits, check_nice, check_spawn, fork, make, spawn
+from tokenix.kernel.birth import (
+    check_fits,
+    check_nice,
+    check_spawn,
+    check_tokens,
+    fork,
+    make,
+    spawn,
+)
 from tokenix.kernel.calls import (
     CancelCall,
     ExitReason,
@@ -184,12 +192,10 @@ def write(kernel: Lifecycle, who: Principal, request: Write) -> int:
         raise error(
             errno.EPIPE, f"stdin of process {process.pid} is closed; spawn it with keep_open=True"
         )
-    vocab = kernel.info.vocab_tokens
+    check_tokens("an input token", request.span, kernel.info.vocab_tokens)
     tokens = request.tokens
     if tokens and not process.stdin and process.tokens[-1] not in process.stop_tokens:
         tokens = request.separator + tokens
-    if not all(0 <= token < vocab for token in tokens):
-        raise error(errno.EINVAL, f"an input token is outside the vocabulary 0..{vocab - 1}")
     waiting = len(process.stdin) + len(tokens)
     if waiting > kernel.params.stdin_tokens:
         raise error(errno.E2BIG, f"stdin holds at most {kernel.params.stdin_tokens} tokens")

@@ -181,6 +181,16 @@ def test_a_tenant_sees_its_own_weight_only(machine: SimMachine) -> None:
     assert seen == [{"weights.red"}, {"weights.red", "weights.blue"}]
 
 
+def test_a_request_keeps_the_tokens_that_it_was_made_with(machine: SimMachine) -> None:
+    prompt, more = [1, 2], [3]
+    spawn, write = Spawn(prompt, max_tokens=2), Write(OPEN, more)  # type: ignore[arg-type]
+    prompt.append(256)
+    more[0] = -1
+    assert (spawn.span, write.span) == ((1, 2), (3, 3))
+    assert machine.process(machine.call(spawn, RED)).tokens == [1, 2]
+    assert machine.call(write, RED) == 1
+
+
 def test_too_many_processes(machine: SimMachine) -> None:
     for _ in range(2):
         machine.call(bad(), RED)
