@@ -5,6 +5,7 @@ the same seed can be compared by one number.
 """
 
 import hashlib
+import marshal
 from collections import deque
 from collections.abc import Iterator
 
@@ -12,8 +13,11 @@ import msgspec
 
 from tokenix.mm.ids import Pid
 
+NO_REFERENCES = 2
+"""The format of `marshal` in which equal values are equal bytes, whatever objects they share."""
 
-class TraceEvent(msgspec.Struct, frozen=True):
+
+class TraceEvent(msgspec.Struct, frozen=True, gc=False):
     seq: int
     time_s: float
     pid: Pid | None
@@ -31,7 +35,7 @@ class TraceRing:
         self._seq += 1
         event = TraceEvent(self._seq, time_s, pid, kind, tuple(detail.items()))
         self._events.append(event)
-        self._digest.update(repr((time_s, pid, kind, event.detail)).encode())
+        self._digest.update(marshal.dumps((time_s, pid, kind, event.detail), NO_REFERENCES))
 
     def since(self, seq: int, limit: int, pid: Pid | None = None) -> Iterator[TraceEvent]:
         """Events with a greater number than `seq`, oldest first, at most `limit`."""
