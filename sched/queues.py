@@ -72,6 +72,8 @@ class Queues:
     _booked: dict[Pid, Queue] = field(default_factory=dict)
     _touched: dict[Pid, Task] = field(default_factory=dict)
     _basis: Basis | None = None
+    _looked: tuple[float, int] | None = None
+    """Time and forwards of the last look for those whose place depends on them."""
 
     def of(self, queue: Queue) -> dict[Pid, Task]:
         table: dict[Pid, Task] = getattr(self, queue.value)
@@ -143,8 +145,9 @@ class Queues:
         if self._is_void(basis):
             self._start_over()
             self._basis = basis
-        else:
+        elif self._looked != (world.now_s, self.forwards):
             self._find_turned(world)
+        self._looked = (world.now_s, self.forwards)
         for pid, task in self._touched.items():
             self._unbook(pid)
             self._book(pid, task, world, policy)

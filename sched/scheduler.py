@@ -5,8 +5,9 @@
 again with less memory is therefore free. All other methods only record.
 """
 
-import dataclasses
 from collections.abc import Iterable
+
+import msgspec
 
 from tokenix.mm.ids import Pid
 from tokenix.sched import levels, reader
@@ -145,4 +146,4 @@ class Scheduler:
         )
         self.queues.settle(world, self.policy)
         trickle = find_trickle(self.queues, now_s, self.tunables)
-        return world if trickle is None else dataclasses.replace(world, trickle=trickle)
+        return world if trickle is None else msgspec.structs.replace(world, trickle=trickle)

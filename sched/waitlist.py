@@ -9,7 +9,9 @@ import heapq
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from tokenix.mm.ids import Pid
 from tokenix.sched import reader
@@ -26,7 +28,7 @@ RATE_BAND = 0.05
 Rank = tuple[int, int, int]
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Where a newcomer stands in the lists."""
 
     key: tuple[float, ...]
@@ -101,9 +103,7 @@ class Waitlist:
         self._patience = []
         for pid, place in list(self._places.items()):
             patience = _patience_key(tasks[pid], world, policy)
-            self._places[pid] = Place(
-                place.key, place.until_s, place.rank, place.todo, patience, place.age
-            )
+            self._places[pid] = msgspec.structs.replace(place, patience=patience)
             if patience is not None:
                 self._patience.append(patience)
         self._patience.sort()
@@ -157,10 +157,10 @@ def _patience_key(task: Task, world: "World", policy: Policy) -> tuple[float, Pi
         return None
     tunables = world.tunables
     weight = reader.weight_of(entity)
-    slow_s = world.prefill_s(task.todo_tokens) / (1 - RATE_BAND)
-    quick_s = world.prefill_s(task.todo_tokens) / (1 + RATE_BAND)
+    own_s = world.prefill_s(task.todo_tokens)
+    slow_s = own_s / (1 - RATE_BAND)
     gain = weight * tunables.patience_factor - 1
-    long_s = gain * (quick_s if gain > 0 else slow_s)
+    long_s = gain * (own_s / (1 + RATE_BAND) if gain > 0 else slow_s)
     bound_s = max(weight * tunables.target_s(entity.qos) - slow_s, long_s)
     return (entity.waiting_since_s + bound_s, entity.pid)
 

@@ -1,6 +1,6 @@
 """Everything a decision may depend on, frozen for the length of one plan, and its arithmetic."""
 
-from dataclasses import dataclass
+import msgspec
 
 from tokenix.mm.ids import Pid
 from tokenix.sched import reader
@@ -27,8 +27,7 @@ def find_trickle(queues: Queues, now_s: float, tunables: Tunables) -> Pid | None
     return pid if now_s - since_s > limit_s else None
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(msgspec.Struct, frozen=True, gc=False):
     queues: Queues
     memory: MemoryView
     now_s: float
