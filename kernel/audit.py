@@ -1,13 +1,18 @@
 """The kernel's books against the ground truth. Tests run `check` after every step."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from tokenix.kernel.core import Kernel
-from tokenix.kernel.state import RESIDENT, State
+from tokenix.kernel.memory import Memory
+from tokenix.kernel.state import MOVING, RESIDENT, State
 from tokenix.mm import audit
 from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pfn, Pid
-from tokenix.swap.slots import SlotState
+from tokenix.mm.page import Page
+from tokenix.swap.spare import Spare, spare_kind
+from tokenix.swap.tier import PlaceState, Tier
+from tokenix.swap.transfers import Lane
 
 
 def check(kernel: Kernel) -> None:
@@ -15,8 +20,9 @@ def check(kernel: Kernel) -> None:
     memory = kernel.memory
     spaces = [process.space for process in kernel.processes.values()]
     audit.check(memory.frames, memory.index, spaces, kernel.segments.pinned_pages())
-    _check_slots(kernel)
-    _check_pins(kernel)
+    mapped = [page for process in kernel.processes.values() for page in process.space.pages]
+    check_tiers(memory, [*mapped, *kernel.segments.pinned_pages()])
+    check_pins(memory)
     for process in kernel.processes.values():
         active = process.state in RESIDENT
         assert process.space.active == active, f"{process.pid} is {process.state.value}"
@@ -28,8 +34,9 @@ def check(kernel: Kernel) -> None:
             flight = kernel.in_flight
             assert flight is not None and any(p is process for p in flight.processes())
         waits = memory.awaits(process.pid)
-        moving = process.state in (State.SWAPPING_IN, State.SWAPPING_OUT)
-        assert waits == moving, f"{process.pid} is {process.state.value}, awaits {waits}"
+        assert waits == (process.state in MOVING), (
+            f"{process.pid} is {process.state.value}, awaits {waits}"
+        )
     for zombie in kernel.zombies.values():
         assert zombie.space.mapped == 0, "zombies hold no memory"
     _check_queues(kernel)
@@ -43,43 +50,69 @@ def check_idle(kernel: Kernel) -> None:
     pinned = len(kernel.segments.pinned_pages())
     free = memory.frames.count(FrameState.FREE) + memory.frames.count(FrameState.CACHED)
     assert free + pinned == memory.frames.total, "frames leak"
-    assert memory.slots.count(SlotState.FREE) == memory.slots.total, "slots leak"
+    for tier in (memory.copies.host, memory.copies.disk):
+        valid = tier.count(PlaceState.VALID)
+        assert tier.free_places + valid == tier.total, "places leak"
+        assert valid <= memory.index.count_idle() + pinned, "places are kept for nobody"
     assert not list(memory.copies.transfers.peek_all()), "transfers leak"
     assert not kernel.readers and not kernel.waiters, "blocked calls leak"
 
 
-def _check_slots(kernel: Kernel) -> None:
-    memory = kernel.memory
-    held: Counter[int] = Counter()
-    transfers = list(memory.copies.transfers.peek_all())
-    pages = {
-        id(page): page
-        for source in (
-            [page for process in kernel.processes.values() for page in process.space.pages],
-            kernel.segments.pinned_pages(),
-            [item.page for transfer in transfers for item in transfer.items],
-        )
-        for page in source
-    }
-    for page in pages.values():
-        if page.slot is not None:
-            held[page.slot] += 1
-            assert memory.slots.state(page.slot) is SlotState.VALID, "a page's copy is valid"
-    assert all(count == 1 for count in held.values()), "a slot belongs to one page"
-    assert len(held) == memory.slots.count(SlotState.VALID), "valid slots are owned"
+def check_tiers(memory: Memory, mapped: Sequence[Page]) -> None:
+    """The lower tiers against all pages: those of processes, those that can be found, those under
+    way."""
+    copies = memory.copies
+    under_way = [item.page for transfer in copies.transfers.peek_all() for item in transfer.items]
+    pages = {id(p): p for p in (*mapped, *memory.index.pages(), *under_way)}.values()
+    _check_tier(copies.host, [(page.slot, page.generation, page) for page in pages])
+    _check_tier(copies.disk, [(page.block, page.block_generation, page) for page in pages])
+    for kind in Spare:
+        spare = {page.slot for page in pages if spare_kind(page) is kind}
+        assert spare == {page.slot for page in memory.spare.pages(kind)}, f"{kind.value} slots"
 
 
-def _check_pins(kernel: Kernel) -> None:
-    memory = kernel.memory
-    pins: Counter[int] = Counter()
-    for transfer in memory.copies.transfers.peek_all():
+def _check_tier(tier: Tier, copies: list[tuple[int | None, int, Page]]) -> None:
+    """Each valid place belongs to the one page that names it; what was written is accounted for."""
+    owned = [(place, generation, page) for place, generation, page in copies if place is not None]
+    for place, generation, page in owned:
+        assert tier.state(place) is PlaceState.VALID, "a page's copy is valid"
+        assert tier.owner(place) is page, "a place belongs to one page"
+        assert tier.generation(place) == generation, "a page names its newest copy"
+    assert len(owned) == tier.count(PlaceState.VALID), "valid places are owned"
+    assert sum(tier.count(state) for state in PlaceState) == tier.total, "places are conserved"
+    books = tier.statistics()
+    assert books.written == books.returned + books.dropped + books.resident, "pages are accounted"
+
+
+def check_pins(memory: Memory) -> None:
+    """What copies in flight read and write is pinned, and nothing else is."""
+    copies = memory.copies
+    frames: Counter[int] = Counter()
+    slots: Counter[int] = Counter()
+    blocks: Counter[int] = Counter()
+    writing: Counter[Lane] = Counter()
+    for transfer in copies.transfers.peek_all():
+        writing[transfer.lane] += len(transfer.items)
         for item in transfer.items:
-            pins[item.pfn] += 1
-    for source, target in memory.copies.peek_frame_copies():
-        pins[source] += 1
-        pins[target] += 1
-    for pfn in range(memory.frames.total):
-        assert memory.frames.pins(Pfn(pfn)) == pins[pfn], f"pins of frame {pfn}"
+            if transfer.lane in (Lane.OUT, Lane.IN):
+                frames[item.pfn] += 1
+            if transfer.lane in (Lane.IN, Lane.STORE):
+                slots[item.slot] += 1
+            if transfer.lane is Lane.FETCH:
+                blocks[item.block] += 1
+    for source, target in copies.peek_frame_copies():
+        frames[source] += 1
+        frames[target] += 1
+    for name, total, pins, counted in (
+        ("frame", memory.frames.total, lambda i: memory.frames.pins(Pfn(i)), frames),
+        ("slot", copies.host.total, copies.host.pins, slots),
+        ("block", copies.disk.total, copies.disk.pins, blocks),
+    ):
+        for place in range(total):
+            assert pins(place) == counted[place], f"pins of {name} {place}"
+    into_slots = writing[Lane.OUT] + writing[Lane.FETCH]
+    assert copies.host.count(PlaceState.WRITING) == into_slots, "slots are written by copies"
+    assert copies.disk.count(PlaceState.WRITING) == writing[Lane.STORE], "so are blocks"
 
 
 def _check_queues(kernel: Kernel) -> None:

@@ -41,6 +41,9 @@ def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
         )
     kernel.counters.spawned += 1
     kernel.add(process)
+    kernel.memory.prefetch_prefix(
+        process, kernel.scheduler.rates.prefill_tokens_per_s, kernel.now_s
+    )
     kernel.trace.add(
         kernel.now_s, process.pid, "spawn", tenant=who.tenant, prompt=prompt, max_tokens=max_tokens
     )

@@ -4,10 +4,11 @@ that only talks to a kernel never loads torch or numba."""
 import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tokenix.drivers.device import Device
-from tokenix.kernel.calls import error
+from tokenix.drivers.kvkind import KV_KINDS, KvKind
+from tokenix.kernel.calls import KernelError, Principal, Swapon, error
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.loop import Pump
 from tokenix.kernel.params import Params
@@ -42,11 +43,15 @@ class BootOptions:
     """Slots in the host tier; None: four times the device; 0: no swap, pauses recompute."""
     page_tokens: int = 16
     kv_dtype: str = "f16"
-    """Storage of keys and values: f16, bf16 or f32."""
+    """Format of keys and values, one of `drivers.kvkind.KV_KINDS`."""
     threads: int | None = None
     params: Params = field(default_factory=Params)
     tunables: Mapping[str, float] = field(default_factory=dict)
     """Overrides of sched.tunables.Tunables, by name."""
+    swap_dir: str | None = None
+    """Where a swap file is opened at boot; None: nowhere (`swapon` opens one later)."""
+    swap_bytes: int | None = None
+    """Its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,24 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
         kernel = make_kernel(
             device, options.policy, options.params, tunables, image.config.eos_tokens
         )
-        return Machine(image, kernel, Pump(kernel, device))
+        pump = Pump(kernel, device)
     except BaseException:
         device.close()
+        raise
+    if options.swap_dir is not None:
+        assert options.swap_bytes is not None, "checked before"
+        _open_swap_file(pump, options.swap_dir, options.swap_bytes)
+    return Machine(image, kernel, pump)
+
+
+def _open_swap_file(pump: Pump, directory: str, size_bytes: int) -> None:
+    """Or no machine at all."""
+    try:
+        pump.submit(Swapon(directory, size_bytes), Principal(root=True))[1].result()
+    except BaseException as problem:
+        pump.close()
+        if isinstance(problem, KernelError):
+            raise problem.as_os_error() from None
         raise
 
 
@@ -94,9 +114,9 @@ def _check(options: BootOptions) -> Tunables:
         raise _invalid(f"no policy {options.policy!r}; there are {', '.join(POLICIES)}")
     if options.driver != "cpu":
         raise error(errno.ENODEV, f"no driver {options.driver!r}; there is cpu").as_os_error()
-    if options.kv_dtype not in ("f16", "bf16", "f32"):
-        raise _invalid(f"kv_dtype must be f16, bf16 or f32, not {options.kv_dtype!r}")
-    for name in ("device_pages", "host_pages", "page_tokens", "threads"):
+    if options.kv_dtype not in KV_KINDS:
+        raise _invalid(f"kv_dtype must be one of {', '.join(KV_KINDS)}, not {options.kv_dtype!r}")
+    for name in ("device_pages", "host_pages", "page_tokens", "threads", "swap_bytes"):
         value = getattr(options, name)
         low = 0 if name == "host_pages" else 1
         if value is None and name != "page_tokens":
@@ -105,6 +125,10 @@ def _check(options: BootOptions) -> Tunables:
             raise _invalid(f"{name} must be a whole number, not {value!r}")
         if value < low:
             raise _invalid(f"{name} must be at least {low}, not {value}")
+    if (options.swap_dir is None) != (options.swap_bytes is None):
+        raise _invalid("swap_dir and swap_bytes go together: where the swap file is, and its size")
+    if options.swap_dir is not None and not isinstance(options.swap_dir, str):
+        raise _invalid(f"swap_dir must be a path, not {options.swap_dir!r}")
     if not isinstance(options.params, Params):
         raise _invalid(f"params must be a Params, not {options.params!r}")
     if not isinstance(options.tunables, Mapping):
@@ -124,26 +148,27 @@ def _invalid(message: str) -> OSError:
 
 def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress | None) -> Device:
     try:
+        from tokenix.drivers.cpu.arena import PageShape
         from tokenix.drivers.cpu.device import CpuDevice
     except ImportError as missing:
         raise error(
             errno.ENODEV, f"the cpu driver needs {missing.name}; run: pip install 'tokenix[cpu]'"
         ).as_os_error() from None
-    config = image.config
-    frames = options.device_pages
-    if frames is None:
-        page_bytes = 2 * 4 * options.page_tokens * config.layers * config.kv_heads * config.head_dim
-        context = -(-config.max_context_tokens // options.page_tokens) + 1
-        frames = max(2, min(context, DEFAULT_POOL_BYTES // page_bytes))
-    host = DEFAULT_HOST_POOLS * frames if options.host_pages is None else options.host_pages
+    config, kv_dtype = image.config, cast(KvKind, options.kv_dtype)
     try:
+        shape = PageShape.of(config, options.page_tokens, kv_dtype)
+        frames = options.device_pages
+        if frames is None:
+            context = -(-config.max_context_tokens // options.page_tokens) + 1
+            frames = max(2, min(context, DEFAULT_POOL_BYTES // shape.frame_bytes))
+        host = DEFAULT_HOST_POOLS * frames if options.host_pages is None else options.host_pages
         return CpuDevice(
             config,
             image.weights,
             frames=frames,
             host_slots=host,
             page_tokens=options.page_tokens,
-            kv_dtype=options.kv_dtype,  # type: ignore[arg-type]
+            kv_dtype=kv_dtype,
             threads=options.threads,
             progress=None
             if progress is None

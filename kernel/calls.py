@@ -235,6 +235,20 @@ class Sysctl(Asks[object]):
 
 
 @dataclass(frozen=True, slots=True)
+class Swapon(Asks[int]):
+    """Open a swap file of `size_bytes` in `directory` -> its size in bytes. EPERM, EBUSY (there is
+    one), EINVAL, EIO (with what the file system said)."""
+
+    directory: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swapoff(Asks[int]):
+    """Bring up what is only in the swap file and give the file back -> 0. EPERM, EINVAL (none)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trace(Asks[tuple[TraceEvent, ...]]):
     """Trace events after sequence number `since` -> tuple of TraceEvent. ESRCH, EPERM."""
 
@@ -252,7 +266,7 @@ class CancelCall(Asks[bool]):
 
 Request = (
     Spawn | Read | Write | Fork | Wait | Kill | Nice | SetRlimit | ShmOpen | ShmUnlink
-    | Stat | Ps | Vmstat | Sysctl | Trace | CancelCall
+    | Stat | Ps | Vmstat | Sysctl | Swapon | Swapoff | Trace | CancelCall
 )  # fmt: skip
 
 
@@ -329,6 +343,8 @@ class Rusage:
     """Resident pages integrated over time."""
     swapped_out_bytes: int = 0
     swapped_in_bytes: int = 0
+    fetched_bytes: int = 0
+    """Brought up from the swap file."""
     preemptions: int = 0
     stalls: int = 0
     """Tokens delivered later than their reader's deadline by more than 0.5 s."""

@@ -4,6 +4,7 @@ policy                 progress | fcfs | retract ...      set
 sched.<tunable>        sched.tunables.Tunables             set
 kernel.<param>         kernel.params.Params                read only
 rates.<estimate>       what was measured                   read only
+swap.<fact>            of the swap file (swapon, swapoff)  read only
 weights.<tenant>       of a tenant's share; 1 if not set   set; a tenant sees its own
 """
 
@@ -14,6 +15,7 @@ from tokenix.kernel.calls import Principal, Sysctl, error
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.sched.policies import POLICIES
 from tokenix.sched.tunables import retune
+from tokenix.swap.transfers import Lane
 
 Value = float | int | str | bool
 
@@ -49,8 +51,10 @@ def read_all(kernel: Lifecycle) -> dict[str, Value]:
     ):  # fmt: skip
         for field in dataclasses.fields(record):
             values[f"{prefix}.{field.name}"] = getattr(record, field.name)
-    values["rates.in_s_per_page"] = kernel.memory.copies.link.in_s_per_page
-    values["rates.out_s_per_page"] = kernel.memory.copies.link.out_s_per_page
+    for lane in Lane:
+        values[f"rates.{lane.value}_s_per_page"] = kernel.memory.copies.link.s_per_page(lane)
+    values["swap.file"] = kernel.swapfile.state.value
+    values["swap.directory"] = kernel.swapfile.directory
     for tenant, weight in scheduler.queues.shares.weights.items():
         values[WEIGHTS + tenant] = weight
     return values

@@ -1,12 +1,12 @@
 """Copies in flight: their commands, what they pin, who waits for them, how they land.
 
-    load, copy_out, copy_frame --> (pinned frames, a ticket, a deadline) --> finish | expire
+    load, copy_out, store, fetch, copy_frame --> (pins, a ticket, a deadline) --> finish | expire
 
 What a lost page means for processes is `kernel.memory`'s business.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.ops import (
@@ -16,44 +16,59 @@ from tokenix.drivers.ops import (
     CopyFrame,
     CopyIn,
     CopyOut,
+    Fetch,
+    PageFetch,
     PageIn,
     PageOut,
+    PageStore,
+    Store,
 )
 from tokenix.mm.frames import FrameTable
-from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+from tokenix.mm.ids import Block, Pfn, Pid, Slot, Ticket
 from tokenix.mm.page import Page
 from tokenix.swap.link import Link
-from tokenix.swap.slots import SlotTable
-from tokenix.swap.transfers import Direction, Item, Transfer, TransferTable
+from tokenix.swap.spare import SpareSlots
+from tokenix.swap.tier import PlaceState, Tier
+from tokenix.swap.transfers import Item, Lane, Transfer, TransferTable
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
     """A copy has passed its fence."""
 
-    direction: Direction | None
+    lane: Lane | None
     """None: from frame to frame."""
     lost: tuple[Page, ...]
-    """Pages whose content did not arrive."""
+    """Pages whose content did not arrive where it was needed."""
+
+
+@dataclass(slots=True)
+class LaneStats:
+    """Pages since boot."""
+
+    pages: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(Lane, 0))
+    failed: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(Lane, 0))
 
 
 class Copies:
-    """Between frames and slots. `send` takes device commands."""
+    """Between the tiers. `send` takes device commands."""
 
     def __init__(
         self,
         info: DeviceInfo,
         frames: FrameTable,
-        slots: SlotTable,
+        spare: SpareSlots,
         send: Callable[[Command], None],
         new_ticket: Callable[[], Ticket],
     ) -> None:
         self.transfers = TransferTable()
         self.link = Link(info.copy_in_s_per_page, info.copy_out_s_per_page)
-        self.pages_out = 0
-        self.pages_in = 0
+        self.host = Tier(info.host_slots)
+        self.disk = Tier(0)
+        """Of the swap file; `kernel/swapfile.py` sets it, empty, when the file comes or goes."""
+        self.stats = LaneStats()
         self._frames = frames
-        self._slots = slots
+        self._spare = spare
         self._send = send
         self._new_ticket = new_ticket
         self._awaits: dict[Pid, dict[Ticket, None]] = {}
@@ -72,9 +87,9 @@ class Copies:
         """(source, target) of the copies between frames that are in flight."""
         return [(source, target) for source, target, _ in self._frame_copies.values()]
 
-    def queue_s(self, direction: Direction) -> float:
-        """Seconds of copies in flight in that direction."""
-        return self.transfers.count_pages(direction) * self.link.s_per_page(direction)
+    def queue_s(self, lane: Lane) -> float:
+        """Seconds of copies in flight on the lane."""
+        return self.transfers.count_pages(lane) * self.link.s_per_page(lane)
 
     # ---- who waits ----
 
@@ -95,45 +110,69 @@ class Copies:
                 arrived.append(pid)
         return arrived
 
-    # ---- submitting ----
+    # ---- submitting: room was made before ----
 
     def load(self, pages: Sequence[Page], now_s: float) -> None:
-        """Frames for `pages`, and their content from the host tier. Room was made before."""
+        """Frames for `pages`, and their content from the host tier."""
         ticket = self._new_ticket()
-        items = []
+        items, parts = [], []
         for page in pages:
-            assert page.slot is not None, "a page without a frame is in the host tier"
+            assert page.slot is not None, "a page that is loaded is in the host tier"
             pfn = self._frames.take(page)
             page.loading = ticket
             self._frames.pin(pfn)
-            items.append(Item(page, pfn, page.slot, page.generation))
-        self.pages_in += len(items)
-        self._submit(ticket, Direction.IN, items, now_s)
-        self._send(CopyIn(ticket, tuple(PageIn(i.slot, i.generation, i.pfn) for i in items)))
+            self.host.pin(page.slot)
+            self._frames.note(page)
+            items.append(Item(page, page.slot, pfn))
+            parts.append(PageIn(page.slot, page.generation, pfn))
+        self._submit(CopyIn(ticket, tuple(parts)), Lane.IN, items, now_s)
 
     def copy_out(self, pages: Sequence[Page], now_s: float) -> Ticket:
-        """`pages` to free slots. There are as many."""
+        """`pages` to free slots."""
         ticket = self._new_ticket()
-        items = []
+        items, parts = [], []
         for page in pages:
-            taken = self._slots.take()
+            taken = self.host.take(page)
             assert taken is not None and page.pfn is not None, "room was counted before"
-            slot, generation = taken
+            slot = Slot(taken[0])
             page.leaving = ticket
             self._frames.pin(page.pfn)
-            items.append(Item(page, page.pfn, slot, generation))
-        self.pages_out += len(items)
-        self._submit(ticket, Direction.OUT, items, now_s)
-        self._send(CopyOut(ticket, tuple(PageOut(i.pfn, i.slot, i.generation) for i in items)))
+            self._frames.note(page)
+            items.append(Item(page, slot, page.pfn))
+            parts.append(PageOut(page.pfn, slot, taken[1]))
+        self._submit(CopyOut(ticket, tuple(parts)), Lane.OUT, items, now_s)
         return ticket
 
-    def _submit(
-        self, ticket: Ticket, direction: Direction, items: list[Item], now_s: float
-    ) -> None:
-        ahead = self.transfers.count_pages(direction)
-        limit_s = self.link.deadline_s(direction, len(items), ahead)
-        transfer = Transfer(ticket, direction, tuple(items), now_s, now_s + limit_s, ahead)
-        self.transfers.add(transfer)
+    def store(self, pages: Sequence[Page], now_s: float) -> None:
+        """`pages` of the host tier to free blocks; they keep their slots."""
+        ticket = self._new_ticket()
+        items, parts = [], []
+        for page in pages:
+            taken = self.disk.take(page)
+            assert taken is not None and page.slot is not None, "room was counted before"
+            block = Block(taken[0])
+            page.storing = ticket
+            self.host.pin(page.slot)
+            self._frames.note(page)
+            items.append(Item(page, page.slot, block=block))
+            parts.append(PageStore(page.slot, page.generation, block, taken[1]))
+        self._submit(Store(ticket, tuple(parts)), Lane.STORE, items, now_s)
+
+    def fetch(self, pages: Sequence[Page], now_s: float) -> Ticket:
+        """`pages` of the swap file to free slots."""
+        ticket = self._new_ticket()
+        items, parts = [], []
+        for page in pages:
+            taken = self.host.take(page)
+            assert taken is not None and page.block is not None, "room was counted before"
+            slot = Slot(taken[0])
+            page.rising = ticket
+            self.disk.pin(page.block)
+            self._frames.note(page)
+            items.append(Item(page, slot, block=page.block))
+            parts.append(PageFetch(page.block, page.block_generation, slot, taken[1]))
+        self._submit(Fetch(ticket, tuple(parts)), Lane.FETCH, items, now_s)
+        return ticket
 
     def copy_frame(self, source: Pfn, page: Page) -> None:
         """The content of `source` to the frame of `page`."""
@@ -145,32 +184,44 @@ class Copies:
         self._frame_copies[ticket] = (source, page.pfn, page)
         self._send(CopyFrame(ticket, source, page.pfn))
 
+    def _submit(
+        self, command: CopyIn | CopyOut | Store | Fetch, lane: Lane, items: list[Item], now_s: float
+    ) -> None:
+        ahead = self.transfers.count_pages(lane)
+        limit_s = self.link.deadline_s(lane, len(items), ahead)
+        self.transfers.add(
+            Transfer(command.ticket, lane, tuple(items), now_s, now_s + limit_s, ahead)
+        )
+        self.stats.pages[lane] += len(items)
+        self._send(command)
+
     # ---- landing ----
 
     def finish(self, done: CopyDone | CopyFailed, now_s: float) -> Landed:
         """A copy has passed its fence: unpin, publish, and say what was lost."""
-        bad = done.bad if isinstance(done, CopyFailed) else ()
+        bad = frozenset(done.bad) if isinstance(done, CopyFailed) else frozenset()
         if done.ticket in self._frame_copies:
             return self._finish_frame(done.ticket, bool(bad))
         transfer = self.transfers.take(done.ticket)
         assert transfer is not None, "every completion belongs to a submitted copy"
+        ticket, lane = transfer.ticket, transfer.lane
         if not bad:
             took_s = now_s - transfer.submitted_s
-            pages, ahead = len(transfer.items), transfer.ahead_pages
-            self.link.note(transfer.direction, pages, took_s, ahead)
+            self.link.note(lane, len(transfer.items), took_s, transfer.ahead_pages)
+        self.stats.failed[lane] += len(bad)
         lost: list[Page] = []
         for number, item in enumerate(transfer.items):
-            self._frames.unpin(item.pfn)
-            if transfer.direction is Direction.OUT:
-                self._land_out(transfer.ticket, item, number not in bad)
-                continue
-            item.page.loading = None
-            self._frames.note(item.page)
-            if item.page.mapped == 0:
-                self.free_slot(item.page)
-            elif number in bad:
-                lost.append(item.page)
-        return Landed(transfer.direction, tuple(lost))
+            good = number not in bad
+            match lane:
+                case Lane.OUT:
+                    self._land_out(ticket, item, good)
+                case Lane.IN:
+                    self._land_in(ticket, item, good, lost)
+                case Lane.STORE:
+                    self._land_store(ticket, item, good)
+                case Lane.FETCH:
+                    self._land_fetch(ticket, item, good, lost)
+        return Landed(lane, tuple(lost))
 
     def _finish_frame(self, ticket: Ticket, failed: bool) -> Landed:
         source, target, page = self._frame_copies.pop(ticket)
@@ -182,21 +233,83 @@ class Copies:
 
     def _land_out(self, ticket: Ticket, item: Item, good: bool) -> None:
         page = item.page
+        self._frames.unpin(item.pfn)
         awaited = page.leaving == ticket
         if awaited:
             page.leaving = None
-        if good and awaited and page.mapped > 0:
+        if good and awaited and _wanted(page):
             assert page.pfn == item.pfn and page.slot is None, "a page that is copied stays put"
-            self._slots.publish(item.slot)
-            page.slot, page.generation = item.slot, item.generation
-            self._frames.note(page)
+            self.host.publish(item.slot)
+            page.slot, page.generation = item.slot, self.host.generation(item.slot)
         else:
-            self._slots.free(item.slot)
+            self.host.free(item.slot)
+        self._frames.note(page)
+
+    def _land_in(self, ticket: Ticket, item: Item, good: bool, lost: list[Page]) -> None:
+        page = item.page
+        self._frames.unpin(item.pfn)
+        if good and self.host.state(item.slot) is PlaceState.VALID:
+            self.host.note_read(item.slot)
+        self.host.unpin(item.slot)
+        if page.loading == ticket:
+            page.loading = None
+            self._frames.note(page)
+            if not good and _wanted(page):
+                lost.append(page)
+
+    def _land_store(self, ticket: Ticket, item: Item, good: bool) -> None:
+        page = item.page
+        awaited = page.storing == ticket
+        if awaited:
+            page.storing = None
+        if good and awaited and _wanted(page) and page.slot == item.slot:
+            self.disk.publish(item.block)
+            page.block = item.block
+            page.block_generation = self.disk.generation(item.block)
+        else:
+            self.disk.free(item.block)
+        self.host.unpin(item.slot)
+        self._frames.note(page)
+
+    def _land_fetch(self, ticket: Ticket, item: Item, good: bool, lost: list[Page]) -> None:
+        """The page moves up: its block is free again."""
+        page = item.page
+        awaited = page.rising == ticket
+        if awaited:
+            page.rising = None
+        if good and awaited and _wanted(page):
+            assert page.block == item.block and page.slot is None, "a page that rises stays put"
+            self.host.publish(item.slot)
+            self.disk.note_read(item.block)
+            page.slot, page.generation = item.slot, self.host.generation(item.slot)
+            self.free_block(page)
+        else:
+            self.host.free(item.slot)
+            if awaited and _wanted(page):
+                lost.append(page)
+        self.disk.unpin(item.block)
+        self._frames.note(page)
+
+    # ---- giving up places ----
 
     def free_slot(self, page: Page) -> None:
-        """Drop the host copy, unless a load is reading it (its fence frees it then)."""
-        slot: Slot | None = page.slot
-        if slot is not None and page.loading is None:
+        """Drop the host copy, if there is one."""
+        slot = page.slot
+        if slot is not None:
             page.slot = None
-            self._slots.free(slot)
+            self._spare.drop(slot)
+            self.host.free(slot)
             self._frames.note(page)
+
+    def free_block(self, page: Page) -> None:
+        """Drop the copy in the swap file, if there is one."""
+        block = page.block
+        if block is not None:
+            page.block = None
+            self.disk.free(block)
+            self._frames.note(page)
+
+
+def _wanted(page: Page) -> bool:
+    """Whether somebody maps it or can find it."""
+    return page.mapped > 0 or page.key is not None

@@ -21,14 +21,15 @@ from tokenix.drivers.ops import (
     ForwardDone,
     Poison,
     Row,
+    SwapChanged,
     TableDelta,
 )
 from tokenix.kernel import handlers
 from tokenix.kernel.calls import ExitReason, KernelError
 from tokenix.kernel.commit import Drawn, commit_decodes, commit_row, find_quiet_until
 from tokenix.kernel.event import Call, Command, Event
+from tokenix.kernel.landing import Lost, MemoryEvent
 from tokenix.kernel.lifecycle import Lifecycle
-from tokenix.kernel.memory import Lost, MemoryEvent
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import STALE, Process
 from tokenix.kernel.state import Hold, State
@@ -90,6 +91,7 @@ class Kernel(Lifecycle):
         if self.in_flight is None:
             self._act()
         self._write_behind()
+        self._memory_events(self.swapfile.work(self.now_s))
         self.memory.balance()
         commands = self.commands[:]
         self.commands.clear()
@@ -103,7 +105,8 @@ class Kernel(Lifecycle):
         overdue = self.memory.copies.transfers.next_deadline_s()
         if overdue is not None:
             times.append(overdue)
-        if self._copies_resume_s > self.now_s and self.memory.frames.stranded:
+        idle = not (self.memory.frames.stranded or self.swapfile.busy)
+        if self._copies_resume_s > self.now_s and not idle:
             times.append(self._copies_resume_s)
         return min(times, default=None)
 
@@ -131,13 +134,18 @@ class Kernel(Lifecycle):
                     self._copies_resume_s = self.now_s + self.params.copy_retry_s
                     self.trace.add(self.now_s, None, "copy-failed", reason=event.reason)
                 self._memory_events(self.memory.complete(event, self.now_s))
+            case SwapChanged():
+                self.swapfile.changed(event)
+                self.trace.add(
+                    self.now_s, None, "swap-file", blocks=event.blocks, reason=event.reason
+                )
 
     def _memory_events(self, events: list[MemoryEvent]) -> None:
         for event in events:
             process = self.processes.get(event.pid)
             if process is None:
                 continue
-            if isinstance(event, Lost) or process.state is State.SWAPPING_OUT:
+            if isinstance(event, Lost) or process.state in (State.SWAPPING_OUT, State.FETCHING):
                 self.move(process, State.SWAPPED)
             elif process.state is State.SWAPPING_IN:
                 self.memory.settle_in(process)
@@ -250,6 +258,8 @@ class Kernel(Lifecycle):
         for pause in plan.pause:
             self._pause(self.processes[pause.pid], pause)
         self._leaving = frozenset()
+        for pid in plan.fetch:
+            self._fetch(self.processes[pid])
         arrived = [self._bring_in(self.processes[pid]) for pid in (*plan.resume, *plan.admit)]
         self._forward(plan)
         if self.in_flight is None:
@@ -310,6 +320,8 @@ class Kernel(Lifecycle):
         rate = self.scheduler.rates.prefill_tokens_per_s
         if not self.memory.bring_in(process, rate, self.now_s):
             self.counters.plan_misses += 1
+            if self.memory.awaits(process.pid):  # what others share with it had sunk
+                self.move(process, State.FETCHING)
             return False
         if state is State.NEW:
             process.usage.queue_s = self.now_s - process.spawned_s
@@ -324,6 +336,14 @@ class Kernel(Lifecycle):
             self.move(process, State.SWAPPED)
         self.move(process, State.SWAPPING_IN)
         return False
+
+    def _fetch(self, process: Process) -> None:
+        """Its pages rise from the swap file."""
+        pages = process.space.deep
+        self.memory.fetch(process, self.scheduler.rates.prefill_tokens_per_s, self.now_s)
+        self.trace.add(self.now_s, process.pid, "fetch", pages=pages)
+        if self.memory.awaits(process.pid):
+            self.move(process, State.FETCHING)
 
     def _forward(self, plan: Plan) -> None:
         decodes, chunks = plan.decodes, plan.chunks

@@ -33,6 +33,8 @@ from tokenix.kernel.calls import (
     Signal,
     Spawn,
     Stat,
+    Swapoff,
+    Swapon,
     Sysctl,
     Trace,
     Vmstat,
@@ -86,11 +88,29 @@ def handle(kernel: Lifecycle, call: Call) -> object:
             return snapshot.vmstat(kernel)
         case Sysctl() as request:
             return control.sysctl(kernel, who, request)
+        case Swapon() | Swapoff() as request:
+            return swap(kernel, call, request)
         case Trace() as request:
             return trace(kernel, who, request)
         case CancelCall() as request:
             return kernel.cancel(who, request.call_id)
     return None
+
+
+# ---- memory ----
+
+
+def swap(kernel: Lifecycle, call: Call, request: Swapon | Swapoff) -> object:
+    """Open or close the swap file: answered when the device has done it."""
+    name = type(request).__name__.lower()
+    if not call.principal.root:
+        raise error(errno.EPERM, f"only root may call {name}")
+    if isinstance(request, Swapon):
+        kernel.swapfile.swapon(call.call_id, request.directory, request.size_bytes)
+    else:
+        kernel.swapfile.swapoff(call.call_id)
+    kernel.trace.add(kernel.now_s, None, name)
+    return BLOCKED
 
 
 # ---- life ----

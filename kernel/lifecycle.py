@@ -29,8 +29,9 @@ from tokenix.kernel.memory import Memory
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import STALE, Process
 from tokenix.kernel.segments import Segments
-from tokenix.kernel.state import ALLOWED, RESIDENT, Hold, State
+from tokenix.kernel.state import ALLOWED, PAUSED, RESIDENT, Hold, State
 from tokenix.kernel.stats import Counters
+from tokenix.kernel.swapfile import SwapFile
 from tokenix.kernel.trace import TraceRing
 from tokenix.mm.ids import Pid, Ticket
 from tokenix.sched.queues import Queue
@@ -71,6 +72,9 @@ class Lifecycle:
         self._tickets = 0
         self._pids = 0
         self.memory = Memory(info, self.commands.append, self.new_ticket, self.params)
+        self.swapfile = SwapFile(
+            self.memory, self.params, self.commands.append, self.new_ticket, self.reply
+        )
         self._view: tuple[float, MemoryView] | None = None
 
     # ---- look-up ----
@@ -156,7 +160,7 @@ class Lifecycle:
         usage.stalls = entity.stalls
         if process.state in RESIDENT:
             usage.page_seconds += process.space.mapped * passed_s
-        if process.state in (State.SWAPPED, State.SWAPPING_OUT, State.SWAPPING_IN):
+        if process.state in PAUSED:
             usage.paused_s += passed_s
         elif process.state in (State.READY, State.RUNNING):
             if entity.first_token_s is None:
@@ -176,7 +180,7 @@ class Lifecycle:
                 queue = Queue.HELD
             case State.SWAPPED if not process.hold:
                 queue = Queue.PAUSED
-            case State.SWAPPING_OUT | State.SWAPPING_IN:
+            case State.SWAPPING_OUT | State.FETCHING | State.SWAPPING_IN:
                 queue = Queue.MOVING
         if queue is None:
             self.scheduler.remove(process)

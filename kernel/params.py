@@ -33,6 +33,12 @@ class Params:
     """Below this share of free frames, cached ones are reclaimed ahead of need ..."""
     reclaim_high_share: float = 0.02
     """... until this share is free."""
+    sink_low_share: float = 0.1
+    """Below this share of host slots that are free or spare, pages sink to the swap file ..."""
+    sink_high_share: float = 0.2
+    """... until this share is."""
+    sink_lead_s: float = 10.0
+    """Pages of a paused stream sink only if nothing is owed to its reader for so long."""
     prefix_cache: bool = True
     poison: bool = False
     """Fill freed frames with junk (tests)."""
@@ -42,4 +48,7 @@ class Params:
         assert self.default_max_tokens >= 1 and self.pipe_tokens >= 1
         assert 0 <= self.max_shm_share < 1, "segments leave frames for processes"
         assert 0 <= self.reclaim_low_share <= self.reclaim_high_share <= 0.5, "watermarks"
+        assert 0 <= self.sink_low_share <= self.sink_high_share <= 0.5, (
+            "watermarks of the host tier"
+        )
         assert self.max_faults >= 1 and self.max_forks >= 1

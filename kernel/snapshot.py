@@ -9,7 +9,8 @@ from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.frames import FrameState
-from tokenix.swap.slots import SlotState
+from tokenix.swap.tier import PlaceState
+from tokenix.swap.transfers import Lane
 
 
 def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
@@ -56,19 +57,23 @@ def vmstat(kernel: Lifecycle) -> dict[str, float]:
     for frame_state in FrameState:
         stats[f"frames.{frame_state.name.lower()}"] = memory.frames.count(frame_state)
     stats["frames.total"] = memory.frames.total
-    for slot_state in SlotState:
-        stats[f"host.{slot_state.name.lower()}"] = memory.slots.count(slot_state)
-    stats["host.total"] = memory.slots.total
+    copies = memory.copies
+    for name, tier in (("host", copies.host), ("disk", copies.disk)):
+        for place_state in PlaceState:
+            stats[f"{name}.{place_state.name.lower()}"] = tier.count(place_state)
+        stats[f"{name}.total"] = tier.total
+        books = tier.statistics()
+        stats[f"{name}.written"] = books.written
+        stats[f"{name}.returned"] = books.returned
+        stats[f"{name}.dropped"] = books.dropped
+    stats["host.spare"] = len(memory.spare)
     stats["prefix.pages"] = memory.index.count()
     stats["prefix.idle"] = memory.index.count_idle()
-    stats["swap.pages_out"] = memory.copies.pages_out
-    stats["swap.pages_in"] = memory.copies.pages_in
+    for lane in Lane:
+        stats[f"swap.pages_{lane.value}"] = copies.stats.pages[lane]
+        stats[f"swap.{lane.value}_s_per_page"] = copies.link.s_per_page(lane)
     stats["swap.pages_lost"] = memory.pages_lost
-    stats["swap.bytes"] = (
-        memory.copies.pages_out + memory.copies.pages_in
-    ) * kernel.info.frame_bytes
-    stats["swap.in_s_per_page"] = memory.copies.link.in_s_per_page
-    stats["swap.out_s_per_page"] = memory.copies.link.out_s_per_page
+    stats["swap.bytes"] = sum(copies.stats.pages.values()) * kernel.info.frame_bytes
     for name in (
         "calls", "spawned", "refused", "steps", "computed_tokens", "recomputed_tokens",
         "output_tokens", "preemptions", "plan_misses", "copies_failed", "device_faults",

@@ -31,16 +31,12 @@ def _check_conservation(frames: FrameTable) -> None:
     for state in FrameState:
         assert states[state] == frames.count(state), f"count of {state.name} is off"
     assert sum(states.values()) == frames.total, "frames are conserved"
-    donors = 0
     for i in range(frames.total):
         page = frames.owner(Pfn(i))
         assert page is None or page.pfn == i, f"frame {i} and its owner disagree"
         assert not (page is None and frames.state(Pfn(i)) in (FrameState.HELD, FrameState.CACHED))
         findable = page is not None and (page.mapped > 0 or page.key is not None)
         assert page is None or findable, f"frame {i} is kept for nobody"
-        if page is not None and page.active and page.clean and page.loading is None:
-            donors += 1
-    assert donors == frames.donors, "donor frames are counted"
 
 
 def _check_maps(spaces: Sequence[AddressSpace], pinned_pages: Sequence[Page]) -> None:
@@ -59,7 +55,7 @@ def _check_maps(spaces: Sequence[AddressSpace], pinned_pages: Sequence[Page]) ->
     for key, page in pages.items():
         assert page.mapped == mapped[key], f"page mapped {page.mapped}, counted {mapped[key]}"
         assert page.active == active[key], f"page active {page.active}, counted {active[key]}"
-        assert page.pfn is not None or page.slot is not None, "a mapped page is somewhere"
+        assert page.pfn is not None or page.clean, "a mapped page is somewhere"
 
 
 def _check_spaces(frames: FrameTable, spaces: Sequence[AddressSpace]) -> None:
@@ -80,10 +76,15 @@ def _check_spaces(frames: FrameTable, spaces: Sequence[AddressSpace]) -> None:
 
 
 def _check_index(frames: FrameTable, index: PrefixIndex) -> None:
-    idle = 0
+    idle = [page for page in index.pages() if page.mapped == 0]
+    assert len(idle) == index.count_idle(), "idle pages are listed"
     for page in index.pages():
         assert page.key is not None, "indexed pages are named"
-        if page.mapped == 0:
-            idle += 1
-            assert page.pfn is not None, "an unmapped page is kept for its frame's content"
-    assert idle == index.count_idle(), "idle pages are listed"
+        assert page.pfn is not None or page.clean, "a page that can be found is somewhere"
+    for name, listed, mine in (
+        ("frames", index.idle_frames, [p for p in idle if p.pfn is not None]),
+        ("slots", index.idle_slots, [p for p in idle if p.slot is not None]),
+        ("blocks", index.idle_blocks, [p for p in idle if p.block is not None]),
+    ):
+        busy = [p for p in mine if p.loading or p.leaving or p.storing or p.rising]
+        assert len(mine) - len(busy) <= len(listed) <= len(mine), f"idle pages with {name}"

@@ -9,11 +9,11 @@
     free + cached + held + in_transfer == total          (mm/audit.py recounts it)
 
 `FrameTable` is the only writer of `Page.pfn`. The state of a frame follows from its owner and its
-pins; `count_*` are kept by calling `note(page)` after any change of a page's fields.
+pins; all books that follow from a page are kept by calling `note(page)` after any change of it.
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tokenix.mm.ids import Pfn
 from tokenix.mm.page import Page
@@ -32,9 +32,11 @@ _FREE, _HELD, _CACHED, _IN_TRANSFER = FrameState  # looked up often, and an enum
 class FrameTable:
     """All frames of one device."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, on_change: Callable[[Page], None] = lambda page: None) -> None:
+        """`on_change` is told of every page that has changed, for the books of others."""
         assert total > 0, "a device has frames"
         self.total = total
+        self._on_change = on_change
         self._free: list[Pfn] = [Pfn(i) for i in range(total - 1, -1, -1)]
         self._owner: list[Page | None] = [None] * total
         self._pins: list[int] = [0] * total
@@ -43,9 +45,6 @@ class FrameTable:
         self._fenced: dict[Pfn, None] = {}
         self._fence_up = False
         self._junk: frozenset[Pfn] = frozenset()
-        self._donor = bytearray(total)
-        self.donors = 0
-        """Held frames whose page has a host copy: their slots can be taken back at no loss."""
         self.stranded: dict[Pfn, Page] = {}
         """Frames that hold the only copy of a page which no running process needs."""
         self.freed_log: list[Pfn] = []
@@ -98,6 +97,7 @@ class FrameTable:
         if self._fence_up:
             self._fenced[pfn] = None
         self._settle(pfn)
+        self._on_change(page)
 
     def pin(self, pfn: Pfn) -> None:
         """A copy is going to read or write the frame: it stays until `unpin`."""
@@ -133,11 +133,12 @@ class FrameTable:
         self._junk = frozenset()
 
     def note(self, page: Page) -> None:
-        """Recompute the frame's state after a change of mapped, active, slot or loading."""
+        """The page has changed in any field but `pfn`: everybody's books follow."""
         for recount in page.recounts:
             recount.due = True
         if page.pfn is not None:
             self._settle(page.pfn)
+        self._on_change(page)
 
     def take_freed_log(self) -> tuple[Pfn, ...]:
         log, self.freed_log = tuple(self.freed_log), []
@@ -146,12 +147,12 @@ class FrameTable:
     def _settle(self, pfn: Pfn) -> None:
         page = self._owner[pfn]
         if page is None:
-            stranded = donor = False
+            stranded = False
             new = _IN_TRANSFER if pfn in self._fenced else _FREE
         else:
-            needed, clean = page.active > 0, page.slot is not None
+            needed = page.active > 0
+            clean = page.slot is not None or page.block is not None
             stranded = not needed and not clean and page.mapped > 0
-            donor = needed and clean and page.loading is None
             new = _HELD if needed or stranded else _CACHED
         if self._pins[pfn] > 0:
             new = _IN_TRANSFER
@@ -159,9 +160,6 @@ class FrameTable:
             self.stranded[pfn] = page  # type: ignore[assignment]
         elif self.stranded:
             self.stranded.pop(pfn, None)
-        if donor != self._donor[pfn]:
-            self.donors += 1 if donor else -1
-            self._donor[pfn] = donor
         old = self._state[pfn]
         if new is old:
             return

@@ -1,18 +1,20 @@
 """A page: PAGE_TOKENS tokens of KV, wherever its bytes are just now.
 
+    frame  --leaving-->  host slot  --storing-->  block of the swap file
+           <--loading--             <--rising---
+
 Address spaces share Page objects, so that one load or one write-behind serves every process that
 maps the page. Who may write a field:
 
     pfn                           mm/frames.py
     mapped, active, recounts      mm/space.py
-    key                           mm/prefix.py
-    slot, generation,
-    loading, leaving              kernel/copies.py, as copies to and from the host tier complete
+    key, use                      mm/prefix.py
+    all others                    kernel/copies.py, as copies between the tiers begin and complete
 """
 
 from dataclasses import dataclass, field
 
-from tokenix.mm.ids import Pfn, Slot, Ticket
+from tokenix.mm.ids import Block, Pfn, Slot, Ticket
 
 
 @dataclass(slots=True, eq=False)
@@ -24,12 +26,14 @@ class Recount:
 
 @dataclass(slots=True, eq=False)
 class Page:
-    """At least one of: resident (pfn), in the host tier (slot). Both: the page is clean."""
+    """In at least one tier while anybody maps or can find it. In a lower tier too: it is clean."""
 
     pfn: Pfn | None = None
     slot: Slot | None = None
     generation: int = 0
     """Names the copy in `slot`; a slot that was reused since holds another generation."""
+    block: Block | None = None
+    block_generation: int = 0
     key: bytes | None = None
     """Content name of a full page in the prefix index, None while private."""
     mapped: int = 0
@@ -43,8 +47,22 @@ class Page:
     """The copy that is filling its frame: nobody may read it yet."""
     leaving: Ticket | None = None
     """The copy that is reading its frame on the way to the host tier."""
+    storing: Ticket | None = None
+    """The copy that is reading its slot on the way to the swap file."""
+    rising: Ticket | None = None
+    """The copy that is reading its block on the way to the host tier."""
 
     @property
     def clean(self) -> bool:
         """Whether dropping the frame loses nothing."""
-        return self.slot is not None
+        return self.slot is not None or self.block is not None
+
+    @property
+    def deep(self) -> bool:
+        """Whether it is in the swap file only."""
+        return self.pfn is None and self.slot is None
+
+    @property
+    def findable(self) -> bool:
+        """Whether it is kept for its content although nobody maps it: none of it is on its way."""
+        return self.key is not None and self.loading is None and self.rising is None

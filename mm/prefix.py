@@ -5,16 +5,15 @@ token from the start of the sequence, so equal names mean equal KV.
 
     root = H(namespace)    key(page 0) = H(root, tokens 0..15)    key(page 1) = H(key(page 0), ..)
 
-Pages stay findable after the last process that mapped them has exited, until their frame is
-reclaimed (`mm/reclaim.py`). Never across namespaces: a hit is visible in time, and would tell one
-tenant what another has asked.
+Pages stay findable after the last process that mapped them has exited, on the device and in the
+tiers below, until their last place is wanted for something better. Never across namespaces: a hit
+is visible in time, and would tell one tenant what another has asked.
 """
 
 import hashlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from tokenix.mm.frames import FrameTable
 from tokenix.mm.page import Page
 
 KEY_BYTES = 16
@@ -30,24 +29,80 @@ def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
     return hashlib.blake2b(array("q", tokens).tobytes(), digest_size=KEY_BYTES, key=parent).digest()
 
 
-class PrefixIndex:
-    """Names of full pages, and the unmapped ones in the order of their last use."""
+class IdlePages:
+    """Unmapped pages of one tier, the one that was used longest ago first."""
 
-    def __init__(self, frames: FrameTable, enabled: bool = True) -> None:
-        self._frames = frames
+    def __init__(self) -> None:
+        self._pages: dict[Page, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def __iter__(self) -> Iterator[Page]:
+        return iter(self._pages)
+
+    def peek(self) -> Page | None:
+        """The first to go."""
+        return next(iter(self._pages), None)
+
+    def note(self, page: Page, idle: bool) -> None:
+        """Whether the page belongs here now."""
+        if not idle:
+            self._pages.pop(page, None)
+        elif page not in self._pages:
+            self._pages[page] = None
+
+
+class PrefixIndex:
+    """Names of full pages, and the unmapped ones of each tier."""
+
+    def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
         self._pages: dict[bytes, Page] = {}
-        self._idle: dict[bytes, Page] = {}
+        self._idle: dict[Page, None] = {}
+        self.idle_frames = IdlePages()
+        """Those on the device, wherever else they are."""
+        self.idle_slots = IdlePages()
+        """Those in the host tier."""
+        self.idle_blocks = IdlePages()
+        """Those in the swap file."""
+
+    # ---- look only ----
 
     def lookup(self, keys: Sequence[bytes]) -> list[Page]:
-        """The longest run of resident pages that match `keys` from the start. Changes nothing."""
+        """The longest run of pages that match `keys` from the start and are on the device or in the
+        host tier. Changes nothing."""
         found: list[Page] = []
         for key in keys:
             page = self._pages.get(key)
-            if page is None or page.pfn is None or page.loading is not None:
+            if page is None or page.loading is not None or page.deep:
                 break
             found.append(page)
         return found
+
+    def lookup_deep(self, keys: Sequence[bytes]) -> list[Page]:
+        """Of the longest run that matches from the start wherever it is, the pages that are in the
+        swap file only and not on their way up."""
+        found: list[Page] = []
+        for key in keys:
+            page = self._pages.get(key)
+            if page is None or page.loading is not None:
+                break
+            if page.deep and page.rising is None:
+                found.append(page)
+        return found
+
+    def count_idle(self) -> int:
+        """Findable pages that nobody maps, in any tier."""
+        return len(self._idle)
+
+    def count(self) -> int:
+        return len(self._pages)
+
+    def pages(self) -> list[Page]:
+        return list(self._pages.values())
+
+    # ---- changes ----
 
     def insert(self, page: Page, key: bytes) -> None:
         """Make a full page findable. If its content already has a name-holder, it stays private."""
@@ -60,28 +115,21 @@ class PrefixIndex:
         """The page cannot be found any more (reclaimed or lost). Idempotent."""
         if page.key is not None:
             del self._pages[page.key]
-            self._idle.pop(page.key, None)
             page.key = None
+            self.note(page)
 
-    def mark_idle(self, page: Page) -> None:
-        """Nobody maps the page now; it is the most recently used of the idle ones."""
-        assert page.key is not None and page.mapped == 0, "only unmapped findable pages are idle"
-        self._idle[page.key] = page
-
-    def mark_used(self, page: Page) -> None:
-        """Somebody maps the page again."""
-        if page.key is not None:
-            self._idle.pop(page.key, None)
-
-    def peek_idle(self) -> Page | None:
-        """The idle page that was used longest ago."""
-        return next(iter(self._idle.values()), None)
-
-    def count_idle(self) -> int:
-        return len(self._idle)
-
-    def count(self) -> int:
-        return len(self._pages)
-
-    def pages(self) -> list[Page]:
-        return list(self._pages.values())
+    def note(self, page: Page) -> None:
+        """The page has changed: list it with the idle ones of the tiers that it is in, but not
+        where a copy of it is under way."""
+        idle = page.mapped == 0 and page.key is not None
+        if not idle and page not in self._idle:
+            return
+        self.idle_frames.note(
+            page, idle and page.pfn is not None and not (page.loading or page.leaving)
+        )
+        self.idle_slots.note(page, idle and page.slot is not None and not page.storing)
+        self.idle_blocks.note(page, idle and page.block is not None and not page.rising)
+        if idle:
+            self._idle[page] = None
+        else:
+            del self._idle[page]

@@ -1,11 +1,12 @@
 """Reclaim: turning cached frames into free ones, least valuable first.
 
-    1. pages that nobody maps, by last use (kept only because their content might be asked again)
+    1. pages that nobody maps, the least worth keeping first (mm/evict.py); those with a copy in a
+       lower tier stay findable there
     2. clean pages of paused processes, of the one that is needed again latest, from its tail
 
 It runs when a process needs frames, and ahead of need between two watermarks, so that a page of
 growth seldom has to look for one. Nothing is ever lost: the first kind can be computed again by
-whoever asks, the second has a valid copy in the host tier.
+whoever asks, the second has a valid copy in a lower tier.
 """
 
 from collections.abc import Iterable
@@ -48,13 +49,15 @@ def reclaim(
     """
     missing = want - frames.count_coming()
     while missing > 0:
-        page = index.peek_idle()
+        page = index.idle_frames.peek()
         if page is None:
             break
-        index.forget(page)
-        assert page.pfn is not None, "idle pages are resident"
+        assert page.pfn is not None, "it is listed as resident"
+        given_up = frames.state(page.pfn) is not FrameState.CACHED  # a copy that never ended has it
+        if not page.clean:
+            index.forget(page)
         frames.release(page)
-        missing -= 1
+        missing -= 0 if given_up else 1
     for space in latest_first if missing > 0 else ():
         if space.idle_resident:
             missing -= _reclaim_from(space, frames, missing)

@@ -35,7 +35,7 @@ class AddressSpace:
         self._index = index
         self._root = root
         self._recount = Recount()
-        self._counts = (0, 0, 0, 0)
+        self._counts = (0, 0, 0, 0, 0)
 
     # ---- look only ----
 
@@ -56,7 +56,7 @@ class AddressSpace:
 
     @property
     def exclusive_dirty(self) -> int:
-        """Those of `exclusive` that have no host copy yet."""
+        """Those of `exclusive` that have no copy in a lower tier yet."""
         return self._count()[2]
 
     @property
@@ -64,22 +64,28 @@ class AddressSpace:
         """Resident pages that no running process needs (of a paused space)."""
         return self._count()[3]
 
+    @property
+    def deep(self) -> int:
+        """Mapped pages that are in the swap file only."""
+        return self._count()[4]
+
     def pages_for(self, tokens: int) -> int:
         """Pages that hold `tokens` tokens."""
         return -(-tokens // self.page_tokens)
 
-    def _count(self) -> tuple[int, int, int, int]:
+    def _count(self) -> tuple[int, int, int, int, int]:
         if self._recount.due:
-            missing = exclusive = dirty = idle = 0
+            missing = exclusive = dirty = idle = deep = 0
             mine = 1 if self.active else 0
             for page in self.pages:
                 if page.pfn is None:
                     missing += 1
+                    deep += 1 if page.slot is None else 0
                 elif page.active == mine:
                     exclusive += mine
                     idle += 1 - mine
-                    dirty += mine if page.slot is None else 0
-            self._counts = (missing, exclusive, dirty, idle)
+                    dirty += mine if page.slot is None and page.block is None else 0
+            self._counts = (missing, exclusive, dirty, idle, deep)
             self._recount.due = False
         return self._counts
 
@@ -163,7 +169,8 @@ class AddressSpace:
     def truncate(self, full_pages: int) -> list[Page]:
         """Unmap all but the first `full_pages` pages; the KV behind must be computed again.
 
-        Returns the pages that nobody maps any more: their host slots are the caller's to free.
+        Returns the pages that are gone: nobody maps them, and they are not kept for their content.
+        Their copies in the lower tiers are the caller's to free.
         """
         dropped = self.pages[full_pages:]
         del self.pages[full_pages:]
@@ -180,22 +187,17 @@ class AddressSpace:
         page.active += 1 if self.active else 0
         page.recounts.append(self._recount)
         self.pages.append(page)
-        self._index.mark_used(page)
         self._frames.note(page)
 
     def _unmap(self, page: Page) -> bool:
-        """True if nobody maps the page any more; it stays findable if its content is in place."""
+        """True if the page is gone."""
         page.mapped -= 1
         page.recounts.remove(self._recount)
         page.active -= 1 if self.active else 0
         assert page.mapped >= page.active >= 0, "counts follow the maps"
-        if page.mapped > 0:
+        if page.mapped > 0 or page.findable:
             self._frames.note(page)
             return False
-        if page.key is not None and page.pfn is not None and page.loading is None:
-            self._index.mark_idle(page)
-            self._frames.note(page)
-            return True
         self._index.forget(page)
         if page.pfn is not None:
             self._frames.release(page)

@@ -25,6 +25,7 @@ class Draft:
     """Seconds queued on the link towards the device, with the resumes of this plan."""
     refuse: dict[Pid, Refuse] = field(default_factory=dict)
     pause: dict[Pid, Pause] = field(default_factory=dict)
+    fetch: dict[Pid, Task] = field(default_factory=dict)
     resume: dict[Pid, Task] = field(default_factory=dict)
     admit: dict[Pid, Task] = field(default_factory=dict)
     run: dict[Pid, int] = field(default_factory=dict)
@@ -64,14 +65,16 @@ class Draft:
 
     def paused(self) -> list[Task]:
         """Paused before this plan and not resumed by it."""
-        return [t for pid, t in self.world.queues.paused.items() if pid not in self.resume]
+        gone = (self.resume, self.fetch)
+        paused = self.world.queues.paused.items()
+        return [task for pid, task in paused if not any(pid in those for those in gone)]
 
     def unread_runs(self) -> bool:
         """Whether a batch or idle process is resident and may run."""
         return any(reader.tier_of(task.entity) for task in self.ready())
 
     def count_paused(self) -> int:
-        return len(self.world.queues.paused) - len(self.resume)
+        return len(self.world.queues.paused) - len(self.resume) - len(self.fetch)
 
     def newcomers(self) -> Iterator[Task]:
         """Newcomers neither refused nor admitted, in the policy's order."""
@@ -93,7 +96,7 @@ class Draft:
     def owed(self, tiers: tuple[int, ...] = (0, 1, 2)) -> Iterator[tuple[float, Task]]:
         """(seconds until it is owed something, task) of the paused, earliest first."""
         for owed_s, pid, task in self.world.queues.dueline.peek_owed(self.world, tiers):
-            if pid not in self.resume:
+            if pid not in self.resume and pid not in self.fetch:
                 yield owed_s, task
 
     def arriving(self) -> list[Task]:
@@ -165,6 +168,14 @@ class Draft:
             self.resting[pid] = task
         self.horizon = None
 
+    def do_fetch(self, task: Task) -> bool:
+        """If pages of it are in the swap file, they rise first: that needs no frame and displaces
+        nobody. Returns whether that is so."""
+        if not self.world.memory.file_blocks or not task.space.deep:
+            return False
+        self.fetch[task.entity.pid] = task
+        return True
+
     def do_resume(self, task: Task) -> None:
         pid = task.entity.pid
         mine = task.space.idle_resident
@@ -194,6 +205,7 @@ class Draft:
         return Plan(
             refuse=tuple(self.refuse.values()),
             pause=tuple(self.pause.values()),
+            fetch=tuple(self.fetch),
             resume=tuple(self.resume),
             admit=tuple(self.admit),
             decodes=decodes,

@@ -102,7 +102,7 @@ class DueLine:
             )
             self._longest_known = True
         mapped, todo_tokens = self._longest
-        return mapped * world.memory.in_s_per_page + world.prefill_s(max(0, todo_tokens - 1))
+        return world.longest_copies_s(mapped) + world.prefill_s(max(0, todo_tokens - 1))
 
     def count_needed(self, world: "World", horizon_s: float) -> int:
         """Pages of those that must begin to come back before `horizon_s` from now."""

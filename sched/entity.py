@@ -111,6 +111,11 @@ class Space(Protocol):
         ...
 
     @property
+    def deep(self) -> int:
+        """Mapped pages that are in the swap file only."""
+        ...
+
+    @property
     def missing(self) -> int:
         """Mapped pages that are not resident."""
         ...

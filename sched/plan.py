@@ -42,6 +42,8 @@ class Run:
 class Plan:
     refuse: tuple[Refuse, ...] = ()
     pause: tuple[Pause, ...] = ()
+    fetch: tuple[Pid, ...] = ()
+    """Bring their pages up from the swap file to the host tier; they are resumed after that."""
     resume: tuple[Pid, ...] = ()
     """Bring every missing page back (or recompute), then make it ready."""
     admit: tuple[Pid, ...] = ()

@@ -20,7 +20,7 @@ def is_due(draft: Draft, task: Task, owed_s: float) -> bool:
     """Whether its resume must begin. The pages it misses are asked for only if they matter."""
     world = draft.world
     worst_s = world.prefill_s(max(0, task.todo_tokens - 1))
-    worst_s += task.space.mapped * world.memory.in_s_per_page
+    worst_s += world.longest_copies_s(task.space.mapped)
     return owed_s <= worst_s + reserve_s(draft) and slack_s(draft, task) <= 0
 
 
@@ -35,6 +35,8 @@ def resume_due(draft: Draft) -> None:
         elif owed_s > longest_s + reserve_s(draft):
             return  # nor are the later ones due
         elif not is_due(draft, task, owed_s):
+            continue
+        if draft.do_fetch(task):
             continue
         if draft.count_running() >= world.tunables.max_running:
             return
@@ -72,6 +74,8 @@ def resume_early(draft: Draft) -> None:
     for task in _early_order(draft):
         if draft.blocked or draft.in_queue_s >= world.rates.step_s:
             return
+        if task.space.deep:
+            continue  # its time to rise comes
         if draft.count_running() >= world.tunables.max_running:
             return
         need, mine = world.need(task), task.space.idle_resident
@@ -96,6 +100,8 @@ def resume_queue(draft: Draft) -> None:
         return
     world = draft.world
     for task in sorted(draft.paused(), key=lambda t: draft.policy.resume_key(t, world)):
+        if draft.do_fetch(task):
+            return
         if not all(rule(draft, task) for rule in draft.policy.rules) or (
             make_room(draft, world.need(task), task, None, f"resume of {task.entity.pid}")
             is not Room.NOW
@@ -107,12 +113,18 @@ def resume_queue(draft: Draft) -> None:
 
 def resume_first(draft: Draft) -> None:
     """An idle device brings somebody back whether due or not: the earliest deadline that fits."""
+    deep = None
     for _, task in draft.owed():
+        if task.space.deep:
+            deep = deep or task
+            continue
         reason = f"resume of {task.entity.pid}"
         if make_room(draft, draft.world.need(task), task, _idle_bar, reason) is not Room.NO:
             if draft.ledger.available >= draft.world.need(task) + task.space.idle_resident:
                 draft.do_resume(task)
             return
+    if deep is not None:
+        draft.do_fetch(deep)
 
 
 def _idle_bar(draft: Draft, task: Task) -> Bar:

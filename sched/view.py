@@ -20,6 +20,12 @@ class MemoryView:
     out_s_per_page: float
     in_queue_s: float
     """Seconds of copies queued on the link towards the device."""
+    file_blocks: int = 0
+    """Pages that the swap file has room for; 0: there is none."""
+    fetch_s_per_page: float = 0.0
+    """To bring a page of the swap file up to the host tier."""
+    fetch_queue_s: float = 0.0
+    """Seconds of copies queued from the swap file."""
     swap: bool = True
     """False where there is no host tier: every pause recomputes."""
     upsets: int | None = None

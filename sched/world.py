@@ -75,9 +75,20 @@ class World(msgspec.Struct, frozen=True, gc=False):
         return count_pages(task.length, self.memory.page_tokens) > task.space.mapped
 
     def restore_s(self, task: Task) -> float:
-        """Seconds of link and prefill until a paused process decodes again, once it is its turn."""
-        link_s = task.space.missing * self.memory.in_s_per_page
-        return link_s + self.prefill_s(max(0, task.todo_tokens - 1))
+        """Seconds of copies and prefill until a paused process decodes again, once it is its turn.
+        The pages that are in the swap file go up to the host tier first, without any frame."""
+        copies_s = task.space.missing * self.memory.in_s_per_page
+        if self.memory.file_blocks and task.space.deep:
+            copies_s += self.memory.fetch_queue_s + task.space.deep * self.memory.fetch_s_per_page
+        return copies_s + self.prefill_s(max(0, task.todo_tokens - 1))
+
+    def longest_copies_s(self, mapped: int) -> float:
+        """At most so long are `mapped` pages on their way, wherever they are."""
+        memory = self.memory
+        longest_s = mapped * memory.in_s_per_page
+        if memory.file_blocks:
+            longest_s += memory.fetch_queue_s + mapped * memory.fetch_s_per_page
+        return longest_s
 
     def stream_residency(self, task: Task) -> float:
         """Share of the time it must be resident once it streams; 0 for batch, which needs none."""

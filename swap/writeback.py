@@ -18,9 +18,10 @@ HOST_SHARE = 0.5
 
 
 def can_clean(page: Page) -> bool:
-    """Whether the page is resident, has no host copy, and no copy of it is under way."""
-    idle = page.leaving is None and page.loading is None
-    return idle and page.pfn is not None and page.slot is None and page.mapped > 0
+    """Whether the page is resident, has no copy below, none is under way, and it is wanted."""
+    still = page.leaving is None and page.loading is None
+    wanted = page.mapped > 0 or page.key is not None
+    return still and page.pfn is not None and not page.clean and wanted
 
 
 def choose_stranded(stranded: Iterable[Page], limit: int) -> list[Page]:

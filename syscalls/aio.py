@@ -35,6 +35,8 @@ async def boot(
     *,
     device_pages: int | None = None,
     host_pages: int | None = None,
+    swap_dir: str | None = None,
+    swap_bytes: int | None = None,
     policy: str = "progress",
     driver: str = "cpu",
     page_tokens: int = 16,
@@ -47,7 +49,8 @@ async def boot(
     """As `inproc.boot`, without blocking the event loop."""
     blocking = await anyio.to_thread.run_sync(
         partial(
-            inproc.boot, model, device_pages=device_pages, host_pages=host_pages, policy=policy,
+            inproc.boot, model, device_pages=device_pages, host_pages=host_pages, swap_dir=swap_dir,
+            swap_bytes=swap_bytes, policy=policy,
             driver=driver, page_tokens=page_tokens, kv_dtype=kv_dtype, threads=threads,
             params=params, tunables=tunables, progress=progress,
         )
@@ -134,6 +137,12 @@ class Syscalls:
 
     async def shm_unlink(self, name: str) -> None:
         await self._call(calls.ShmUnlink(name))
+
+    async def swapon(self, directory: str, size_bytes: int) -> int:
+        return await self._call(calls.Swapon(directory, size_bytes))
+
+    async def swapoff(self) -> int:
+        return await self._call(calls.Swapoff())
 
     async def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000

@@ -31,6 +31,8 @@ def boot(
     *,
     device_pages: int | None = None,
     host_pages: int | None = None,
+    swap_dir: str | None = None,
+    swap_bytes: int | None = None,
     policy: str = "progress",
     driver: str = "cpu",
     page_tokens: int = 16,
@@ -42,14 +44,15 @@ def boot(
 ) -> "Syscalls":
     """Load `model` (a name, a .gguf file or a Hugging Face directory) and serve it.
 
-    device_pages: KV pages on the device; host_pages: pages of the swap tier (0: none); a page holds
-    `page_tokens` tokens. policy: progress, fcfs or retract. tunables: overrides of scheduler
+    device_pages: KV pages on the device; host_pages: pages of the host tier (0: none); a page holds
+    `page_tokens` tokens. swap_dir, swap_bytes: a swap file below that, as `swapon` makes. policy: progress, fcfs or retract. tunables: overrides of scheduler
     constants, as `sysctl` shows them. Use it as a context manager, or call `close`.
-    OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be run), ENODEV (no driver).
+    OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be run), ENODEV (no driver), EIO (no
+    swap file can be made there).
     """
     options = BootOptions(
         model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, threads,
-        params or Params(), tunables or {},
+        params or Params(), tunables or {}, swap_dir, swap_bytes,
     )  # fmt: skip
     return Syscalls(boot_machine(options, progress))
 
@@ -160,6 +163,16 @@ class Syscalls:
     def shm_unlink(self, name: str) -> None:
         """Let go of a named prefix. ENOENT."""
         self._call(calls.ShmUnlink(name))
+
+    def swapon(self, directory: str, size_bytes: int) -> int:
+        """Open a swap file of that size in `directory`: the tier below the host's. Its size in
+        whole pages, in bytes. EPERM, EBUSY (there is one), EINVAL, EIO."""
+        return self._call(calls.Swapon(directory, size_bytes))
+
+    def swapoff(self) -> int:
+        """Empty the swap file and give it back; processes keep their pages where there is room for
+        them above, and compute the others again. EPERM, EINVAL (there is none)."""
+        return self._call(calls.Swapoff())
 
     def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000

@@ -8,7 +8,7 @@
 | lose_slot    | CopyOuts    | the published pages vanish after CopyDone                           |
 | delay_out/in | CopyOuts/Ins| the copy takes `delay_s` longer, and its queue with it              |
 | hang_out/in  | CopyOuts/Ins| the copy never completes; its queue goes on                         |
-| *_store, *_fetch, *_block                the same of Stores and Fetches, and what Stores publish  |
+| *_store, *_fetch, *_block: the same of Stores, Fetches, and what Stores publish
 | device       | Forwards    | DeviceFault; what its rows would have written is undefined          |
 | row          | Forwards    | RowFault of the row of `pid` (all rows if None); it writes nothing  |
 """

@@ -14,8 +14,8 @@ class Pool:
     """A few frames and the spaces over them."""
 
     def __init__(self, frames: int = 8, cache: bool = True) -> None:
-        self.frames = FrameTable(frames)
-        self.index = PrefixIndex(self.frames, cache)
+        self.index = PrefixIndex(cache)
+        self.frames = FrameTable(frames, self.index.note)
         self.spaces: list[AddressSpace] = []
         self.pinned: list[Page] = []
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tokenix.mm.frames import FrameState, FrameTable
-from tokenix.mm.ids import Pfn, Slot, Ticket
+from tokenix.mm.ids import Block, Pfn, Slot, Ticket
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import chain_key, root_key
 from tokenix.mm.reclaim import Watermarks, count_available, reclaim
@@ -51,17 +51,17 @@ def test_a_fence_keeps_what_is_released_under_it() -> None:
     assert frames.state(pfn) is FrameState.FREE
 
 
-def test_stranded_and_donor_frames_are_told_apart() -> None:
+def test_a_frame_is_stranded_if_nobody_runs_with_it_and_it_is_the_only_copy() -> None:
     frames = FrameTable(2)
     page = Page(mapped=1, active=1)
     pfn = frames.take(page)
-    assert not frames.stranded and frames.donors == 0
-    page.slot = Slot(3)
+    assert not frames.stranded
+    page.active = 0
     frames.note(page)
-    assert frames.donors == 1
-    page.slot, page.active = None, 0
+    assert frames.stranded == {pfn: page}
+    page.block = Block(3)
     frames.note(page)
-    assert frames.stranded == {pfn: page} and frames.donors == 0
+    assert not frames.stranded and frames.state(pfn) is FrameState.CACHED
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_unmapped_pages_stay_findable_until_reclaimed() -> None:
     pool = Pool(4)
     space = pool.space(TEN)
     gone = space.truncate(0)
-    assert len(gone) == 3 and pool.index.count_idle() == 2
+    assert len(gone) == 1 and pool.index.count_idle() == 2
     assert pool.frames.count(FrameState.CACHED) == 2
     pool.check()
     again = pool.space()
@@ -257,15 +257,17 @@ def _lose_both(pool: Pool) -> None:
     pool.frames.release(pool.spaces[0].pages[0])
 
 
-def _miscount_donors(pool: Pool) -> None:
-    pool.spaces[0].pages[0].slot = Slot(1)
+def _list_an_idle_page_nowhere(pool: Pool) -> None:
+    page = pool.spaces[0].pages[0]
+    pool.spaces[0].truncate(0)
+    pool.index.idle_frames.note(page, False)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
         _break_state, _break_owner, _leak, _double_map, _miscount, _overcompute,
-        _name_a_partial_page, _forget_an_idle_page, _lose_both, _miscount_donors,
+        _name_a_partial_page, _forget_an_idle_page, _lose_both, _list_an_idle_page_nowhere,
     ],
 )  # fmt: skip
 def test_the_audit_sees(damage: Callable[[Pool], None]) -> None:

@@ -26,6 +26,7 @@ class FakeSpace:
     exclusive: int = 0
     exclusive_dirty: int = 0
     idle_resident: int = 0
+    deep: int = 0
 
 
 @dataclass
@@ -141,6 +142,10 @@ class SimSpace:
     @property
     def mapped(self) -> int:
         return len(self.pages)
+
+    @property
+    def deep(self) -> int:
+        return 0
 
     @property
     def missing(self) -> int:

@@ -22,6 +22,8 @@ from tokenix.kernel.calls import (
     Signal,
     Spawn,
     Stat,
+    Swapoff,
+    Swapon,
     Sysctl,
     Trace,
     Vmstat,
@@ -30,6 +32,7 @@ from tokenix.kernel.calls import (
     Write,
 )
 from tokenix.kernel.event import Reply
+from tokenix.kernel.swapfile import FileState
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader, ReaderKind
 from tokenix.sched.policies import POLICIES
@@ -57,6 +60,8 @@ ERRNOS: dict[type, set[int]] = {
     Ps: set(),
     Vmstat: set(),
     Sysctl: {errno.EPERM},
+    Swapon: {errno.EPERM, errno.EBUSY, errno.EINVAL},
+    Swapoff: {errno.EPERM, errno.EINVAL},
     Trace: {errno.EPERM, errno.ESRCH},
     CancelCall: set(),
 }
@@ -109,6 +114,9 @@ class Callers:
             self.segment, self.unlink, self.wait, self.intrude, self.cancel, self.look,
             self.policy, self.read_twice, self.wild,
         ]  # fmt: skip
+        if self.world.spec.file_blocks:
+            self.world.at(0.0, self.swap_file)
+            acts.append(self.swap_file)
         chosen = [act for act in acts if chance.random() < 0.6]
         for _ in range(chance.randint(0, 25) if chosen else 0):
             self.world.at(chance.random() * horizon_s, chance.choice(chosen))
@@ -397,6 +405,15 @@ class Callers:
     def policy(self) -> None:
         name = self.chance.choice(list(POLICIES))
         self.world.send(Sysctl("policy", name), self.chance.choice([ROOT, TENANTS[1]]))
+
+    def swap_file(self) -> None:
+        """It comes, or goes, whatever is in it."""
+        blocks = self.world.spec.file_blocks
+        file = self.world.machine.kernel.swapfile.state
+        who = self.chance.choice([ROOT, ROOT, ROOT, TENANTS[1]])
+        on = file is FileState.OFF or (file is not FileState.ON and self.chance.random() < 0.5)
+        size_bytes = blocks * self.world.machine.kernel.info.frame_bytes
+        self.world.send(Swapon("/", size_bytes) if on else Swapoff(), who)
 
     def wild(self) -> None:
         """Pids that never were."""

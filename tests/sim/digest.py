@@ -12,9 +12,11 @@ from tokenix.kernel.copies import Copies
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.stats import Counters
+from tokenix.kernel.swapfile import SwapFile
 from tokenix.kernel.trace import TraceRing
 from tokenix.mm.page import Recount
 from tokenix.mm.space import AddressSpace
+from tokenix.swap.tier import Tier
 
 TOLD = (TraceRing, Rusage, FaultPlan, Recount)
 """What is written for others to read, or says that something is to be counted; decides nothing."""
@@ -23,7 +25,9 @@ CODE = (types.FunctionType, types.MethodType, types.BuiltinMethodType, types.Lam
 
 IGNORED: dict[type, frozenset[str]] = {
     AddressSpace: frozenset({"_recount", "_counts"}),
-    Copies: frozenset({"pages_in", "pages_out"}),
+    Copies: frozenset({"stats"}),
+    Tier: frozenset({"_written", "_returned", "_dropped", "_was_read"}),
+    SwapFile: frozenset({"sunk_pages"}),
     Kernel: frozenset({"counters"}),
 }
 """Fields that count what has been. The caches among them are `check_counts`'s business."""
@@ -67,6 +71,7 @@ def check_counts(kernel: Lifecycle) -> None:
         alone = [page for page in resident if page.active == (1 if space.active else 0)]
         assert space.missing == len(space.pages) - len(resident)
         assert space.exclusive == (len(alone) if space.active else 0)
+        assert space.deep == sum(page.deep for page in space.pages)
         assert space.idle_resident == (0 if space.active else len(alone))
-        dirty = [page for page in alone if page.slot is None]
+        dirty = [page for page in alone if not page.clean]
         assert space.exclusive_dirty == (len(dirty) if space.active else 0)

@@ -1,5 +1,7 @@
 """The rare branches of the kernel, each of which some world must have reached."""
 
+from tokenix.kernel.state import State
+from tokenix.swap.transfers import Lane
 from tokenix.tests.sim.marks import Mark
 
 SCHEDULING = (
@@ -49,12 +51,12 @@ MEMORY = (
     Mark(
         "recompute fallback",
         "kernel.memory.Memory._choose_restore",
-        "if way is Restore.RECOMPUTE: / self.",
+        "if cut is not None: / self.",
     ),
     Mark(
         "no host slot for a pause",
         "kernel.memory.Memory.pause",
-        "self._truncate(process, dirty[room][0])",
+        "self.truncate(process, dirty[room][0])",
     ),
     Mark(
         "pause joins a copy",
@@ -73,28 +75,48 @@ MEMORY = (
         "self.frames.unpin(source.pfn)",
         lambda v: len(v["child"].space.pages) == v["full"],
     ),
-    Mark("donors taken", "kernel.memory.Memory._take_donors", "self.copies.free_slot(page)"),
-    Mark("stranded drop", "kernel.memory.Memory.drop_stranded", "self._lose(page)"),
-    Mark("abandoned copy out", "kernel.memory.Memory._abandon_out", "item.page.leaving = None"),
-    Mark("abandoned copy in", "kernel.memory.Memory.expire", "events += self._lose(item.page)"),
+    Mark(
+        "donors taken",
+        "kernel.tiers.Tiers.make_slots",
+        "if page.slot is not None and spare_kind / self.copies.free_slot(page)",
+    ),
+    Mark("cached page leaves the host", "kernel.tiers.Tiers.make_slots", "self.forget_idle(page)"),
+    Mark("stranded drop", "kernel.memory.Memory.drop_stranded", "self.lose(page)"),
+    Mark("abandoned copy out", "kernel.landing.Landing._abandon_out", "item.page.leaving = None"),
+    Mark(
+        "abandoned copy in",
+        "kernel.landing.Landing.expire",
+        "events += self.lose(item.page)",
+        lambda v: v["transfer"].lane is Lane.IN,
+    ),
     Mark(
         "abandoned under a tail",
-        "kernel.memory.Memory._abandon_out",
-        "self._truncate(process, vpn)",
+        "kernel.landing.Landing._abandon_out",
+        "self.truncate(process, vpn)",
     ),
-    Mark("lost while loading", "kernel.memory.Memory._lose", "events.append(Lost(process.pid))"),
+    Mark(
+        "lost while loading",
+        "kernel.landing.Landing.lose",
+        "events.append(Lost(process.pid))",
+        lambda v: v["process"].state is State.SWAPPING_IN,
+    ),
     Mark(
         "uncopied page dropped",
-        "kernel.memory.Memory._drop_uncopied",
-        "self._truncate(process, vpn)",
+        "kernel.landing.Landing._drop_uncopied",
+        "self.truncate(process, vpn)",
     ),
-    Mark("late copy lands", "kernel.copies.Copies._land_out", "self._slots.free(item.slot)"),
-    Mark("nobody maps what was loaded", "kernel.copies.Copies.finish", "self.free_slot(item.page)"),
+    Mark("late copy lands", "kernel.copies.Copies._land_out", "self.host.free(item.slot)"),
     Mark(
-        "slot under a load is kept",
-        "kernel.copies.Copies.free_slot",
-        "slot: Slot | None",
-        lambda v: v["page"].slot is not None and v["page"].loading is not None,
+        "nobody maps what was loaded",
+        "kernel.copies.Copies._land_in",
+        "if page.loading == ticket:",
+        lambda v: v["page"].mapped == 0,
+    ),
+    Mark(
+        "slot under a copy is freed",
+        "swap.tier.Tier.free",
+        "self._move(place, state",
+        lambda v: v["self"]._pins[v["place"]] > 0,
     ),
     Mark(
         "clean page of the paused reclaimed",
@@ -130,4 +152,40 @@ KERNEL = (
     ),
 )
 
-RARE = (*SCHEDULING, *MEMORY, *KERNEL)
+SWAP_FILE = (
+    Mark("page sinks", "kernel.swapfile.SwapFile._sink", "copies.store(pages, now_s)"),
+    Mark(
+        "slot of a sunk page is taken",
+        "kernel.tiers.Tiers.make_slots",
+        "else: / self.copies.free_slot(page)",
+        lambda v: v["page"].block is not None,
+    ),
+    Mark("fetch asked for by a plan", "kernel.core.Kernel._fetch", "pages = process.space.deep"),
+    Mark("resume finds pages sunk", "kernel.core.Kernel._bring_in", "self.move(process, State.FET"),
+    Mark(
+        "no slot for a fetch",
+        "kernel.memory.Memory._raise",
+        "self.truncate(process, space.pages.index",
+    ),
+    Mark("fetch joins a fetch", "kernel.memory.Memory._raise", "assert page.rising is not None"),
+    Mark(
+        "abandoned fetch",
+        "kernel.landing.Landing.expire",
+        "events += self.lose(item.page)",
+        lambda v: v["transfer"].lane is Lane.FETCH,
+    ),
+    Mark("abandoned store", "kernel.landing.Landing.expire", "item.page.storing = None"),
+    Mark(
+        "lost while fetching",
+        "kernel.landing.Landing.lose",
+        "events.append(Lost(process.pid))",
+        lambda v: v["process"].state is State.FETCHING,
+    ),
+    Mark("store for nobody", "kernel.copies.Copies._land_store", "self.disk.free(item.block)"),
+    Mark("cached page leaves the file", "kernel.swapfile.SwapFile._make_blocks", "memory.forget_"),
+    Mark("drained page rises", "kernel.swapfile.SwapFile._drain", "copies.fetch(batch"),
+    Mark("drained page is lost", "kernel.swapfile.SwapFile._drain", "return [event for page"),
+    Mark("prompt found in the file", "kernel.memory.Memory.prefetch_prefix", "self.copies.fetch("),
+)
+
+RARE = (*SCHEDULING, *MEMORY, *SWAP_FILE, *KERNEL)

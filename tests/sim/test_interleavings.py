@@ -88,7 +88,7 @@ def damage_stale_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def damage_lost_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Memory, "_lose", lambda memory, page: [])
+    monkeypatch.setattr(Memory, "lose", lambda memory, page: [])
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tokenix.mm.frames import FrameState
 from tokenix.sched.entity import Qos, Reader, ReaderKind
 from tokenix.sched.policies import POLICIES
 from tokenix.sched.tunables import Tunables
+from tokenix.swap.transfers import Lane
 from tokenix.tests.sim.conftest import Boot
 from tokenix.tests.sim.machine import SimMachine
 
@@ -228,14 +229,12 @@ def test_a15_stop_again_and_again_is_one_stop(boot: Boot) -> None:
     machine.run(until_s=0.03)
     machine.call(Kill(pid, Signal.STOP))
     machine.run(until_s=1.0)
-    pauses, copies = machine.kernel.counters.preemptions, machine.kernel.memory.copies.pages_out
+    counters, copied = machine.kernel.counters, machine.kernel.memory.copies.stats.pages
+    pauses, copies = counters.preemptions, copied[Lane.OUT]
     assert pauses == 1
     for _ in range(50):
         machine.call(Kill(pid, Signal.STOP))
-    assert (machine.kernel.counters.preemptions, machine.kernel.memory.copies.pages_out) == (
-        pauses,
-        copies,
-    )
+    assert (counters.preemptions, copied[Lane.OUT]) == (pauses, copies)
     machine.call(Kill(pid, Signal.CONT))
     machine.finish()
 

@@ -10,7 +10,7 @@ from tokenix.kernel.params import Params
 from tokenix.kernel.state import State
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader
-from tokenix.swap.slots import SlotState
+from tokenix.swap.tier import PlaceState
 from tokenix.tests.sim.machine import SimMachine
 
 PROMPT = tuple(range(60, 77))
@@ -119,7 +119,7 @@ def test_b17_nobody_learns_from_the_clock_what_another_tenant_asked(stored: bool
             if stored:
                 machine.call(Kill(earlier, Signal.STOP))
                 machine.run(until_s=3.0)
-                assert machine.kernel.memory.slots.count(SlotState.VALID)
+                assert machine.kernel.memory.copies.host.count(PlaceState.VALID)
         machine.run(until_s=4.0)
         pid = machine.call(Spawn(PROMPT, max_tokens=1), who)
         start_s = machine.now_s

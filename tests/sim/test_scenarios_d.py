@@ -10,7 +10,7 @@ from tokenix.kernel.state import State
 from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos
-from tokenix.swap.transfers import Direction
+from tokenix.swap.transfers import Lane
 from tokenix.tests.sim.machine import SimMachine
 
 PROMPT = tuple(range(50, 63))
@@ -182,12 +182,12 @@ def test_d8_a_copy_that_never_ends_holds_up_no_other(cache: bool) -> None:
     assert [transfer.abandoned for transfer in copies.transfers.peek_all()] == [True]
     stop(machine, pid)
     view = machine.kernel.memory.view()
-    assert view.outgoing_frames == 0 and copies.queue_s(Direction.OUT) == 0.0
-    before = copies.pages_out
+    assert view.outgoing_frames == 0 and copies.queue_s(Lane.OUT) == 0.0
+    before = copies.stats.pages[Lane.OUT]
     other = machine.spawn(tuple(range(100, 110)), 12)
     machine.run(until_s=machine.now_s + 5.0)
     machine.check_output(other)
-    assert copies.pages_out > before, "its pages were cleaned while it ran"
+    assert copies.stats.pages[Lane.OUT] > before, "its pages were cleaned while it ran"
     machine.call(Kill(pid, Signal.KILL))
 
 
@@ -253,7 +253,7 @@ def test_d9_d18_the_slow_way_is_not_taken(cache: bool) -> None:
     evict(machine)
     machine.call(Kill(pid, Signal.CONT))
     machine.finish()
-    assert machine.kernel.memory.copies.pages_in == 0
+    assert machine.kernel.memory.copies.stats.pages[Lane.IN] == 0
 
 
 def test_d10_pages_out_are_dropped_or_resident(cache: bool) -> None:
@@ -264,7 +264,7 @@ def test_d10_pages_out_are_dropped_or_resident(cache: bool) -> None:
         machine.run(until_s=machine.now_s + 0.03)
         machine.call(Kill(pid, Signal.STOP))
     machine.run(until_s=1.0)
-    assert machine.kernel.memory.copies.pages_out > 0
+    assert machine.kernel.memory.copies.stats.pages[Lane.OUT] > 0
     for pid in pids:
         machine.call(Kill(pid, Signal.CONT))
     machine.finish()  # the audit counts the slots after each step
@@ -280,7 +280,7 @@ def test_d15_a_copy_of_a_page_that_was_written_on_is_stale(cache: bool) -> None:
         evict(machine)
         machine.call(Kill(pid, Signal.CONT))
         machine.advance()
-    assert machine.kernel.memory.copies.pages_in
+    assert machine.kernel.memory.copies.stats.pages[Lane.IN]
     machine.finish()
 
 
@@ -298,11 +298,11 @@ def test_d17_loads_come_first(cache: bool) -> None:
     loads = 0
     while pid in machine.kernel.processes or other in machine.kernel.processes:
         before = {t.ticket for t in transfers.peek_all()}
-        loading = transfers.count_pages(Direction.IN)
+        loading = transfers.count_pages(Lane.IN)
         machine.advance()
         loads += loading > 0
-        if loading and transfers.count_pages(Direction.IN):
+        if loading and transfers.count_pages(Lane.IN):
             new = [t for t in transfers.peek_all() if t.ticket not in before]
-            assert not [t for t in new if t.direction is Direction.OUT]
+            assert not [t for t in new if t.lane is Lane.OUT]
     assert loads
     machine.finish()

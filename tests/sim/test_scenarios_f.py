@@ -15,11 +15,15 @@ from tokenix.kernel.calls import (
     Principal,
     Signal,
     Spawn,
+    Swapon,
     Write,
 )
 from tokenix.kernel.params import Params
 from tokenix.kernel.state import State
+from tokenix.kernel.tiers import no_donors
 from tokenix.mm.ids import Pid
+from tokenix.mm.reclaim import reclaim
+from tokenix.swap.transfers import Lane
 from tokenix.tests.sim.conftest import Boot
 from tokenix.tests.sim.machine import SimMachine
 
@@ -85,6 +89,23 @@ def to_swapping_in(machine: SimMachine) -> Pid:
     return pid
 
 
+def to_fetching(machine: SimMachine) -> Pid:
+    """Stopped, sunk to the swap file, its frames and slots wanted by others, and called back."""
+    machine.start(Swapon("/", 40 * machine.kernel.info.frame_bytes))
+    machine.run(until_s=0.1)
+    pid = to_swapped(machine)
+    memory = machine.kernel.memory
+    memory.copies.store(list(memory.paused()[0].space.pages), machine.now_s)
+    while memory.copies.transfers.count_pages(Lane.STORE):
+        machine.run(until_s=machine.now_s + 1.0)
+    memory.make_slots(memory.copies.host.total, no_donors)
+    reclaim(memory.frames, memory.index, memory.frames.total, memory.latest_first())
+    machine.call(Kill(pid, Signal.CONT))
+    while machine.process(pid).state is not State.FETCHING:
+        machine.advance()
+    return pid
+
+
 def to_zombie(machine: SimMachine) -> Pid:
     pid = to_running(machine)
     machine.call(Kill(pid, Signal.KILL))
@@ -98,6 +119,7 @@ WAYS: dict[State, Callable[[SimMachine], Pid]] = {
     State.STOPPED: to_stopped,
     State.SWAPPING_OUT: to_swapping_out,
     State.SWAPPED: to_swapped,
+    State.FETCHING: to_fetching,
     State.SWAPPING_IN: to_swapping_in,
     State.ZOMBIE: to_zombie,
 }

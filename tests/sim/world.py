@@ -29,8 +29,8 @@ from tokenix.sched.plan import Pause, PauseMode, Plan
 from tokenix.sched.policies import POLICIES
 from tokenix.sched.tunables import Tunables
 from tokenix.sched.view import MemoryView
-from tokenix.swap.slots import SlotState
-from tokenix.swap.transfers import Direction
+from tokenix.swap.tier import PlaceState
+from tokenix.swap.transfers import Lane
 from tokenix.tests.rude import force_pauses
 from tokenix.tests.sim.callers import Callers
 from tokenix.tests.sim.machine import ROOT, SimMachine
@@ -38,6 +38,8 @@ from tokenix.tests.sim.machine import ROOT, SimMachine
 FAULTS: dict[Kind, float] = {
     "fail_out": 0.15, "fail_in": 0.15, "corrupt_slot": 0.1, "lose_slot": 0.1,
     "delay_out": 0.1, "delay_in": 0.1, "hang_out": 0.05, "hang_in": 0.05,
+    "fail_store": 0.15, "fail_fetch": 0.15, "corrupt_block": 0.1, "lose_block": 0.1,
+    "delay_store": 0.1, "delay_fetch": 0.1, "hang_store": 0.05, "hang_fetch": 0.05,
     "device": 0.05, "row": 0.01,
 }  # fmt: skip
 
@@ -49,8 +51,11 @@ HASTY = Tunables(
 
 CRUEL: dict[Kind, float] = {
     "fail_in": 0.2, "delay_in": 0.3, "hang_in": 0.2, "delay_out": 0.2, "hang_out": 0.2,
+    "fail_fetch": 0.2, "delay_fetch": 0.2, "hang_fetch": 0.2, "hang_store": 0.2,
     "device": 0.4,
 }  # fmt: skip
+
+EASY_TO_SINK = {"sink_low_share": 0.5, "sink_high_share": 0.5, "sink_lead_s": 0.1}
 
 STEPS_PER_TOKEN = 12
 MIN_STEPS = 400
@@ -75,6 +80,8 @@ class Machine:
     tunables: Tunables
     cost: CostModel
     fault_rates: dict[Kind, float]
+    file_blocks: int
+    """Of a swap file that comes and goes; 0: there is none."""
     force: float
     """Chance of each ready process to be paused by force in each plan."""
 
@@ -98,6 +105,7 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
             max_zombies=chance.choice([2, 5, 5]),
             prefix_cache=chance.random() < 0.6,
             poison=True,
+            **chance.choice([{}, EASY_TO_SINK, EASY_TO_SINK]),
         ),
         tunables=chance.choice([Tunables(), Tunables(), HASTY]),
         cost=CostModel(
@@ -106,8 +114,11 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
             in_page_s=link_s,
             out_page_s=link_s,
             frame_s=chance.choice([5e-6, 5e-3]),
+            store_page_s=link_s,
+            fetch_page_s=link_s,
         ),
         fault_rates={kind: FAULTS[kind] for kind in kinds},
+        file_blocks=int(frames * chance.choice([0, 0, 0.5, 2, 8])),
         force=chance.choice([0.0, 0.02, 0.1]) if harsh else 0.0,
     )
 
@@ -298,13 +309,13 @@ class World:
             audit.check_idle(kernel)
             return
         audit.check(kernel)
-        frames, slots = kernel.memory.frames, kernel.memory.slots
-        lost = {item.pfn for transfer in hung for item in transfer.items}
+        frames, slots = kernel.memory.frames, kernel.memory.copies.host
+        lost = {item.pfn for transfer in hung for item in transfer.items if item.pfn >= 0}
         kept = [Pfn(i) for i in range(frames.total) if frames.pins(Pfn(i))]
         assert set(kept) == lost, f"frames {kept} are pinned, {sorted(lost)} are lost"
         assert frames.count(FrameState.HELD) == len(kernel.segments.pinned_pages())
-        written = [item for t in hung for item in t.items if t.direction is Direction.OUT]
-        assert slots.count(SlotState.WRITING) == len(written)
+        written = [i for t in hung for i in t.items if t.lane in (Lane.OUT, Lane.FETCH)]
+        assert slots.count(PlaceState.WRITING) == len(written)
         assert not kernel.readers and not kernel.waiters, "blocked calls leak"
 
     def _check_busy(self) -> None:

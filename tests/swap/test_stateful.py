@@ -10,28 +10,31 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tokenix.drivers.device import DeviceInfo
-from tokenix.drivers.ops import CopyOut, SamplingParams
+from tokenix.drivers.ops import SamplingParams, Store, SwapChanged, SwapOn
+from tokenix.kernel.audit import check_pins, check_tiers
 from tokenix.kernel.copies import Copies
-from tokenix.kernel.memory import Lost, Memory, MemoryEvent
+from tokenix.kernel.landing import Lost, MemoryEvent
+from tokenix.kernel.memory import Memory
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
-from tokenix.kernel.state import State
+from tokenix.kernel.state import MOVING, State
+from tokenix.kernel.swapfile import FileState, SwapFile
 from tokenix.mm import audit
 from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pfn, Pid, Ticket
 from tokenix.mm.page import Page
+from tokenix.mm.reclaim import reclaim
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.entity import Qos, SchedEntity
-from tokenix.swap.slots import SlotState
-from tokenix.swap.transfers import Direction
+from tokenix.swap.tier import PlaceState
+from tokenix.swap.transfers import Lane
 from tokenix.tests import stateful
 from tokenix.tests.swap.tier import Tier
 
-FRAMES, SLOTS, PAGE = 5, 5, 2
+FRAMES, SLOTS, BLOCKS, PAGE = 5, 5, 4, 2
 LIMIT = (FRAMES - 1) * PAGE
 """The longest sequence that fits with a page to spare."""
 MOST_HUNG = 2
-MOVING = (State.SWAPPING_IN, State.SWAPPING_OUT)
 CHOICE = st.integers(0, 11)
 SOME = st.frozensets(st.integers(0, 3), max_size=2)
 
@@ -43,7 +46,12 @@ class Swap(RuleBasedStateMachine):
         self.now_s = 0.0
         self._tickets = self._pids = 0
         info = DeviceInfo("naive", FRAMES, PAGE, 16, SLOTS, 256, 1 << 20, 0.01, 1e3, 1e-4, 1e-4)
-        self.memory = Memory(info, self.tier.submit, self._ticket, Params())
+        params = Params(sink_low_share=0.5, sink_high_share=0.5, sink_lead_s=-1e9)
+        self.memory = Memory(info, self.tier.submit, self._ticket, params)
+        self.answers: list[object] = []
+        self.file = SwapFile(
+            self.memory, params, self.tier.submit, self._ticket, lambda _, a: self.answers.append(a)
+        )
         self.living: list[Process] = []
 
     def _ticket(self) -> Ticket:
@@ -73,7 +81,7 @@ class Swap(RuleBasedStateMachine):
         """As the kernel does."""
         for event in events:
             process = next(p for p in self.living if p.pid == event.pid)
-            if isinstance(event, Lost) or process.state is State.SWAPPING_OUT:
+            if isinstance(event, Lost) or process.state in (State.SWAPPING_OUT, State.FETCHING):
                 process.state = State.SWAPPED
             elif process.state is State.SWAPPING_IN:
                 self.memory.settle_in(process)
@@ -89,6 +97,7 @@ class Swap(RuleBasedStateMachine):
         self.bring_in(0, 1.0)
         self.compute(0, LIMIT)
         self.pause(0, True)
+        self.swapon()
 
     @rule(family=st.integers(0, 2), length=st.integers(1, LIMIT - 1), tenant=st.sampled_from("ab"))
     def spawn(self, family: int, length: int, tenant: str) -> None:
@@ -103,6 +112,8 @@ class Swap(RuleBasedStateMachine):
         if process is None:
             return
         if not self.memory.bring_in(process, fast_s, self.now_s):
+            if self.memory.awaits(process.pid):
+                process.state = State.FETCHING
             return
         process.state = State.SWAPPING_IN if self.memory.awaits(process.pid) else State.READY
 
@@ -165,6 +176,61 @@ class Swap(RuleBasedStateMachine):
         if process is not None:
             self.kill(self.living.index(process))
 
+    # ---- the swap file ----
+
+    @rule()
+    def swapon(self) -> None:
+        if self.file.state is FileState.OFF:
+            self.file.swapon(0, "/", BLOCKS * 16)
+        self.answer_swap()
+
+    @rule()
+    def swapoff(self) -> None:
+        if self.file.state is FileState.ON:
+            self.file.swapoff(0)
+
+    @rule()
+    def answer_swap(self) -> None:
+        """The device opens or closes the file."""
+        for command in self.tier.swaps:
+            blocks = command.blocks if isinstance(command, SwapOn) else 0
+            self.tier.blocks.clear()
+            self.file.changed(SwapChanged(command.ticket, blocks, 1e-3, 1e-3))
+        self.tier.swaps.clear()
+
+    @rule()
+    def work(self) -> None:
+        self._handle(self.file.work(self.now_s))
+
+    @rule(choice=CHOICE)
+    def lose_slots(self, choice: int) -> None:
+        """Somebody needs the host tier."""
+        self.memory.make_slots(1 + choice % SLOTS, self._donors)
+
+    @rule(choice=CHOICE)
+    def sink(self, choice: int) -> None:
+        """A whole process, and its pages give up what is above."""
+        self.work()
+        for ticket, command in list(self.tier.pending.items()):
+            if isinstance(command, Store) and ticket not in self.tier.hung:
+                self._handle(self.memory.complete(self.tier.end(ticket, frozenset()), self.now_s))
+        self.memory.make_slots(1 + choice % SLOTS, self._donors)
+        reclaim(self.memory.frames, self.memory.index, FRAMES, self.memory.latest_first())
+
+    @rule(choice=CHOICE, fast_s=st.sampled_from([1.0, 1.0, 1e6]))
+    def fetch(self, choice: int, fast_s: float) -> None:
+        process = self._pick(choice, State.SWAPPED)
+        if process is not None and process.space.deep:
+            self.memory.fetch(process, fast_s, self.now_s)
+            if self.memory.awaits(process.pid):
+                process.state = State.FETCHING
+
+    @rule(choice=CHOICE)
+    def prefetch(self, choice: int) -> None:
+        process = self._pick(choice, State.NEW)
+        if process is not None:
+            self.memory.prefetch_prefix(process, 1.0, self.now_s)
+
     # ---- daemons, the device, time ----
 
     @rule(full=st.booleans())
@@ -197,9 +263,11 @@ class Swap(RuleBasedStateMachine):
 
     @rule(choice=CHOICE)
     def spoil(self, choice: int) -> None:
-        """A page in the host tier changes; its checksum does not."""
-        if self.tier.slots:
-            self.tier.spoiled.add(list(self.tier.slots)[choice % len(self.tier.slots)])
+        """A page in a lower tier changes; its checksum does not."""
+        pages = [("slot", slot) for slot in self.tier.slots]
+        pages += [("block", block) for block in self.tier.blocks]
+        if pages:
+            self.tier.spoiled.add(pages[choice % len(pages)])
 
     @rule(wait_s=st.sampled_from([0.1, 3.0]))
     def wait(self, wait_s: float) -> None:
@@ -221,21 +289,14 @@ class Swap(RuleBasedStateMachine):
             assert process.space.active == (process.state in (State.READY, State.SWAPPING_IN))
 
     @invariant()
-    def slots_are_conserved(self) -> None:
-        slots, copies = self.memory.slots, list(self.memory.copies.transfers.peek_all())
-        states = [slots.count(state) for state in SlotState]
-        assert sum(states) == SLOTS
-        leaving = [t for t in copies if t.direction is Direction.OUT]
-        assert states[SlotState.WRITING] == sum(len(t.items) for t in leaving)
-        mapped = {id(page): page for p in self.living for page in p.space.pages}
-        loading = {id(i.page): i.page for t in copies for i in t.items}
-        owned = [page.slot for page in (mapped | loading).values() if page.slot is not None]
-        assert len(owned) == len(set(owned)) == states[SlotState.VALID]
-        for direction in Direction:
-            waited = [t for t in copies if t.direction is direction and not t.abandoned]
-            assert self.memory.copies.transfers.count_pages(direction) == sum(
-                len(transfer.items) for transfer in waited
-            )
+    def places_are_conserved(self) -> None:
+        """The kernel's own audit, of the tiers and of what copies pin."""
+        check_tiers(self.memory, [page for p in self.living for page in p.space.pages])
+        check_pins(self.memory)
+        transfers = self.memory.copies.transfers
+        for lane in Lane:
+            waited = [t for t in transfers.peek_on(lane) if not t.abandoned]
+            assert transfers.count_pages(lane) == sum(len(t.items) for t in waited)
 
     @invariant()
     def everybody_reads_its_own(self) -> None:
@@ -252,9 +313,13 @@ class Swap(RuleBasedStateMachine):
         places = []
         if page.pfn is not None and page.loading is None:
             places.append(self.tier.frames[page.pfn])
-        if page.slot is not None and page.slot not in self.tier.spoiled:
+        if page.slot is not None and ("slot", page.slot) not in self.tier.spoiled:
             generation, cells = self.tier.slots[page.slot]
             assert generation == page.generation
+            places.append(cells)
+        if page.block is not None and ("block", page.block) not in self.tier.spoiled:
+            generation, cells = self.tier.blocks[page.block]
+            assert generation == page.block_generation
             places.append(cells)
         return places
 
@@ -266,13 +331,18 @@ class Swap(RuleBasedStateMachine):
         while self.living:
             self.kill(0)
         self.books_are_right()
+        self.places_are_conserved()
         memory, hung = self.memory, [self.tier.pending[t] for t in self.tier.hung]
         free = memory.frames.count(FrameState.FREE) + memory.frames.count(FrameState.CACHED)
         assert free + len(self.tier.count_pins()) == FRAMES
-        lost = sum(len(command.pages) for command in hung if isinstance(command, CopyOut))
-        assert memory.slots.count(SlotState.WRITING) == lost
-        if not hung:
-            assert memory.slots.count(SlotState.FREE) == SLOTS
+        if hung:
+            return
+        for tier in (memory.copies.host, memory.copies.disk):
+            assert tier.free_places + tier.count(PlaceState.VALID) == tier.total
+        for page in memory.index.pages():
+            memory.forget_idle(page)
+        for tier in (memory.copies.host, memory.copies.disk):
+            assert tier.free_places == tier.total
 
 
 def test_any_order_of_copies() -> None:
@@ -292,7 +362,7 @@ LAND = Copies._land_out
         (Copies, "wait_for", lambda copies, pid, ticket: None),
         (Copies, "_land_out", publish_anyway),
         (Memory, "settle_in", lambda memory, process: None),
-        (Memory, "_lose", lambda memory, page: []),
+        (Memory, "lose", lambda memory, page: []),
     ],
 )
 def test_a_broken_part_is_found(

@@ -2,70 +2,147 @@
 
 import pytest
 
-from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+from tokenix.mm.ids import Block, Pfn, Pid, Slot, Ticket
 from tokenix.mm.page import Page
 from tokenix.swap.link import DEADLINE_FLOOR_S, Link
-from tokenix.swap.restore import Restore, choose_restore
-from tokenix.swap.slots import SlotState, SlotTable
-from tokenix.swap.transfers import Direction, Item, Transfer, TransferTable
+from tokenix.swap.restore import Costs, choose_cut
+from tokenix.swap.sink import choose_sinking
+from tokenix.swap.spare import Spare, SpareSlots, spare_kind
+from tokenix.swap.tier import PlaceState, Tier, TierStats
+from tokenix.swap.transfers import Item, Lane, Transfer, TransferTable
 from tokenix.swap.writeback import DirtyQueue, choose_stranded
 
-# ---- slots ----
+# ---- tiers ----
 
 
-def test_a_slot_has_a_new_generation_for_each_content() -> None:
-    slots = SlotTable(1)
+def test_a_place_has_a_new_generation_for_each_content() -> None:
+    tier, page = Tier(1), Page()
     seen = []
     for publish in (True, False, True):
-        taken = slots.take()
-        assert taken is not None and slots.take() is None
-        slot, generation = taken
+        taken = tier.take(page)
+        assert taken is not None and tier.take(page) is None
+        place, generation = taken
+        assert tier.owner(place) is page and tier.generation(place) == generation
         seen.append(generation)
-        assert slots.state(slot) is SlotState.WRITING
+        assert tier.state(place) is PlaceState.WRITING
         if publish:
-            slots.publish(slot)
-        slots.free(slot)
+            tier.publish(place)
+        tier.free(place)
     assert seen == [1, 2, 3]
-    assert [slots.count(state) for state in SlotState] == [1, 0, 0]
+    assert [tier.count(state) for state in PlaceState] == [1, 0, 0, 0]
 
 
-def test_slots_are_not_freed_or_published_twice() -> None:
-    slots = SlotTable(2)
-    taken = slots.take()
+def test_places_are_not_freed_or_published_twice() -> None:
+    tier = Tier(2)
+    taken = tier.take(Page())
     assert taken is not None
-    slots.publish(taken[0])
+    tier.publish(taken[0])
     with pytest.raises(AssertionError):
-        slots.publish(taken[0])
-    slots.free(taken[0])
+        tier.publish(taken[0])
+    tier.free(taken[0])
     with pytest.raises(AssertionError):
-        slots.free(taken[0])
+        tier.free(taken[0])
+
+
+def test_a_place_that_is_read_is_free_when_the_last_reader_is_done() -> None:
+    tier = Tier(1)
+    taken = tier.take(Page())
+    assert taken is not None
+    place = taken[0]
+    tier.publish(place)
+    tier.pin(place)
+    tier.pin(place)
+    tier.free(place)
+    assert tier.state(place) is PlaceState.DOOMED and tier.take(Page()) is None
+    tier.unpin(place)
+    assert tier.free_places == 0
+    tier.unpin(place)
+    assert tier.free_places == 1
+
+
+def test_d10_what_is_written_is_returned_dropped_or_there() -> None:
+    """D10: pages go out and never come back in the counters."""
+    tier = Tier(4)
+    places = [tier.take(Page()) for _ in range(4)]
+    taken = [place[0] for place in places if place is not None]
+    for place in taken[:3]:
+        tier.publish(place)
+    tier.note_read(taken[0])
+    for place in (taken[0], taken[1], taken[3]):
+        tier.free(place)
+    assert tier.statistics() == TierStats(written=3, returned=1, dropped=1, resident=1)
+
+
+# ---- what can be given up ----
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        (Page(mapped=1), None),
+        (Page(slot=Slot(0), mapped=1), None),
+        (Page(slot=Slot(0), block=Block(0), mapped=1), Spare.DOUBLE),
+        (Page(slot=Slot(0), block=Block(0), key=b"k"), Spare.DOUBLE),
+        (Page(slot=Slot(0), key=b"k"), Spare.CACHED),
+        (Page(slot=Slot(0), pfn=Pfn(0), mapped=1, active=1), Spare.DONOR),
+        (Page(slot=Slot(0), pfn=Pfn(0), mapped=1, active=1, loading=Ticket(1)), None),
+        (Page(slot=Slot(0), block=Block(0), mapped=1, storing=Ticket(1)), None),
+        (Page(slot=Slot(0), mapped=1, active=1), None),
+    ],
+)
+def test_why_a_slot_is_spare(page: Page, kind: Spare | None) -> None:
+    assert spare_kind(page) is kind
+    spare = SpareSlots()
+    spare.note(page)
+    spare.note(page)
+    assert len(spare) == (kind is not None)
+    if kind is not None and page.slot is not None:
+        assert spare.peek(kind) is page
+        spare.drop(page.slot)
+        assert len(spare) == 0 and spare.peek(kind) is None
+
+
+# ---- what sinks ----
+
+
+def host_page(slot: int, **fields: object) -> Page:
+    return Page(slot=Slot(slot), mapped=1, **fields)  # type: ignore[arg-type]
+
+
+def test_held_sink_before_cached_before_patient_and_none_twice() -> None:
+    held, cached, patient = host_page(0), Page(slot=Slot(1), key=b"k"), host_page(2)
+    stored, runs = host_page(3, block=Block(0)), host_page(4, active=1)
+    under_way, gone = host_page(5, storing=Ticket(1)), Page(slot=Slot(6))
+    waiting = [stored, held, runs, under_way, gone]
+    assert choose_sinking(waiting, [cached], [patient, held], 9) == [held, cached, patient]
+    assert choose_sinking(waiting, [cached], [patient], 2) == [held, cached]
 
 
 # ---- transfers ----
 
 
 def transfer(ticket: int, pages: int, deadline_s: float) -> Transfer:
-    items = tuple(Item(Page(), Pfn(i), Slot(i), 1) for i in range(pages))
-    return Transfer(Ticket(ticket), Direction.OUT, items, 0.0, deadline_s)
+    items = tuple(Item(Page(), Slot(i), Pfn(i)) for i in range(pages))
+    return Transfer(Ticket(ticket), Lane.OUT, items, 0.0, deadline_s)
 
 
 def test_transfers_are_found_by_ticket_in_any_order() -> None:
     table = TransferTable()
     for ticket, pages in ((1, 3), (2, 1), (3, 2)):
         table.add(transfer(ticket, pages, 10.0 - ticket))
-    assert table.count_pages(Direction.OUT) == 6 and table.next_deadline_s() == 7.0
+    assert table.count_pages(Lane.OUT) == 6 and table.next_deadline_s() == 7.0
     assert table.take(Ticket(2)) is not None and table.take(Ticket(2)) is None
-    assert table.count_pages(Direction.OUT) == 5
+    assert table.count_pages(Lane.OUT) == 5
 
 
 def test_overdue_transfers_are_told_once_and_stay_until_their_fence() -> None:
     table = TransferTable()
     table.add(transfer(1, 1, 5.0))
-    assert table.take_overdue(4.9) == [] and table.count_pages(Direction.OUT) == 1
+    assert table.take_overdue(4.9) == [] and table.count_pages(Lane.OUT) == 1
     assert [late.ticket for late in table.take_overdue(5.0)] == [1]
-    assert table.count_pages(Direction.OUT) == 0, "nobody waits for it"
+    assert table.count_pages(Lane.OUT) == 0, "nobody waits for it"
     assert table.take_overdue(6.0) == [] and table.next_deadline_s() is None
-    assert table.take(Ticket(1)) is not None and table.count_pages(Direction.OUT) == 0
+    assert table.take(Ticket(1)) is not None and table.count_pages(Lane.OUT) == 0
 
 
 # ---- link ----
@@ -74,36 +151,52 @@ def test_overdue_transfers_are_told_once_and_stay_until_their_fence() -> None:
 def test_the_link_learns_its_rate() -> None:
     link = Link(1.0, 1.0)
     for _ in range(60):
-        link.note(Direction.IN, 4, 0.8, 0)
-    assert link.in_s_per_page == pytest.approx(0.2, rel=0.01) and link.out_s_per_page == 1.0
-    link.note(Direction.OUT, 1, 2.0, 1)
-    assert link.out_s_per_page == pytest.approx(1.0), "what was ahead took its time too"
+        link.note(Lane.IN, 4, 0.8, 0)
+    assert link.s_per_page(Lane.IN) == pytest.approx(0.2, rel=0.01)
+    assert link.s_per_page(Lane.OUT) == 1.0
+    link.note(Lane.OUT, 1, 2.0, 1)
+    assert link.s_per_page(Lane.OUT) == pytest.approx(1.0), "what was ahead took its time too"
 
 
 def test_deadlines_grow_with_the_queue() -> None:
     link = Link(0.1, 0.1)
-    assert link.deadline_s(Direction.IN, 0, 0) == DEADLINE_FLOOR_S
-    assert link.deadline_s(Direction.IN, 5, 5) == 2 * link.deadline_s(Direction.IN, 5, 0)
+    assert link.deadline_s(Lane.IN, 0, 0) == DEADLINE_FLOOR_S
+    assert link.deadline_s(Lane.IN, 5, 5) == 2 * link.deadline_s(Lane.IN, 5, 0)
 
 
 # ---- the way back ----
 
 
+def pages_of(where: str) -> list[Page]:
+    """d: on the device, h: in the host tier, f: in the swap file only."""
+    made = {"d": Page(pfn=Pfn(0)), "h": Page(slot=Slot(0)), "f": Page(block=Block(0))}
+    return [made[letter] for letter in where]
+
+
 @pytest.mark.parametrize(
-    ("missing", "tokens", "page_s", "queued_s", "rate", "way"),
+    ("where", "page_s", "queued_s", "rate", "cut"),
     [
-        (0, 0, 1.0, 9.0, 1.0, Restore.SWAP_IN),
-        (4, 64, 0.01, 0.0, 1000.0, Restore.SWAP_IN),
-        (4, 64, 0.1, 0.0, 1000.0, Restore.RECOMPUTE),
-        (4, 64, 0.01, 1.0, 1000.0, Restore.RECOMPUTE),
-        (4, 64, 0.016, 0.0, 1000.0, Restore.SWAP_IN),
-        (4, 64, 0.1, 0.0, 0.0, Restore.SWAP_IN),
+        ("dddd", 1.0, 9.0, 1.0, None),
+        ("hhhh", 0.01, 0.0, 1000.0, None),
+        ("hhhh", 0.1, 0.0, 1000.0, 0),
+        ("ddhh", 0.1, 0.0, 1000.0, 2),
+        ("hhhh", 0.01, 1.0, 1000.0, 0),
+        ("hhhh", 0.016, 0.0, 1000.0, None),
+        ("hhhh", 0.1, 0.0, 0.0, None),
+        ("hhff", 0.001, 0.0, 1000.0, 2),
+        ("ffhh", 0.001, 0.0, 1000.0, 0),
+        ("ffhhhhhh", 0.001, 0.0, 1000.0, 0),
+        ("fhhhhhhhhhhhhhhhhhhh", 0.001, 0.0, 1000.0, None),
+        ("ddfhhf", 0.001, 0.0, 100.0, None),
     ],
 )
-def test_the_cheaper_way_is_taken(
-    missing: int, tokens: int, page_s: float, queued_s: float, rate: float, way: Restore
+def test_the_cheapest_way_back_is_taken(
+    where: str, page_s: float, queued_s: float, rate: float, cut: int | None
 ) -> None:
-    assert choose_restore(missing, tokens, page_s, queued_s, rate) is way
+    """16 tokens a page; the swap file is a hundred times slower than the link."""
+    costs = Costs(page_s, 100 * page_s, queued_s, 0.0, rate)
+    pages = pages_of(where)
+    assert choose_cut(pages, 16 * len(pages), 16, costs) == cut
 
 
 # ---- write-behind ----
