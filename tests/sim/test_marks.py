@@ -25,7 +25,7 @@ STORIES: list[tuple[set[str], Callable[[], None]]] = [
     ({"leader protected from displacement"}, lambda: never_a_victim("leader", stream(1))),
     ({"nobody maps what was loaded"}, lambda: exits.test_f1_killed_while_loading(True)),
     (
-        {"abandoned copy in", "lost while loading", "slot under a load is kept"},
+        {"abandoned copy in", "lost while loading", "slot under a copy is freed"},
         lambda: copies.test_d8_a_copy_that_never_ends_is_given_up(True, "hang_in"),
     ),
     (

@@ -38,9 +38,12 @@ from tokenix.tests.sim.machine import ROOT, SimMachine
 FAULTS: dict[Kind, float] = {
     "fail_out": 0.15, "fail_in": 0.15, "corrupt_slot": 0.1, "lose_slot": 0.1,
     "delay_out": 0.1, "delay_in": 0.1, "hang_out": 0.05, "hang_in": 0.05,
-    "fail_store": 0.15, "fail_fetch": 0.15, "corrupt_block": 0.1, "lose_block": 0.1,
-    "delay_store": 0.1, "delay_fetch": 0.1, "hang_store": 0.05, "hang_fetch": 0.05,
     "device": 0.05, "row": 0.01,
+}  # fmt: skip
+
+FILE_FAULTS: dict[Kind, float] = {
+    "fail_store": 0.15, "fail_fetch": 0.2, "corrupt_block": 0.1, "lose_block": 0.1,
+    "delay_store": 0.1, "delay_fetch": 0.2, "hang_store": 0.1, "hang_fetch": 0.1,
 }  # fmt: skip
 
 HASTY = Tunables(
@@ -51,7 +54,6 @@ HASTY = Tunables(
 
 CRUEL: dict[Kind, float] = {
     "fail_in": 0.2, "delay_in": 0.3, "hang_in": 0.2, "delay_out": 0.2, "hang_out": 0.2,
-    "fail_fetch": 0.2, "delay_fetch": 0.2, "hang_fetch": 0.2, "hang_store": 0.2,
     "device": 0.4,
 }  # fmt: skip
 
@@ -80,10 +82,10 @@ class Machine:
     tunables: Tunables
     cost: CostModel
     fault_rates: dict[Kind, float]
-    file_blocks: int
-    """Of a swap file that comes and goes; 0: there is none."""
     force: float
     """Chance of each ready process to be paused by force in each plan."""
+    file_blocks: int = 0
+    """Of a swap file that comes and goes; 0: there is none."""
 
 
 def draw_machine(chance: random.Random, harsh: bool) -> Machine:
@@ -105,7 +107,6 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
             max_zombies=chance.choice([2, 5, 5]),
             prefix_cache=chance.random() < 0.6,
             poison=True,
-            **chance.choice([{}, EASY_TO_SINK, EASY_TO_SINK]),
         ),
         tunables=chance.choice([Tunables(), Tunables(), HASTY]),
         cost=CostModel(
@@ -114,11 +115,8 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
             in_page_s=link_s,
             out_page_s=link_s,
             frame_s=chance.choice([5e-6, 5e-3]),
-            store_page_s=link_s,
-            fetch_page_s=link_s,
         ),
         fault_rates={kind: FAULTS[kind] for kind in kinds},
-        file_blocks=int(frames * chance.choice([0, 0, 0.5, 2, 8])),
         force=chance.choice([0.0, 0.02, 0.1]) if harsh else 0.0,
     )
 
@@ -146,6 +144,22 @@ def draw_cruel_machine(chance: random.Random, harsh: bool) -> Machine:
     )
 
 
+def with_swap_file(drawn: Machine, chance: random.Random, harsh: bool) -> Machine:
+    """Half of the machines get one, mostly easy to sink to."""
+    if not drawn.host_slots or chance.random() < 0.5:
+        return drawn
+    page_s = drawn.cost.in_page_s * chance.choice([1.0, 10.0])
+    sinks = EASY_TO_SINK if chance.random() < 0.8 else {}
+    rates = {kind: rate for kind, rate in FILE_FAULTS.items() if harsh and chance.random() < 0.4}
+    return replace(
+        drawn,
+        file_blocks=1 + int(drawn.frames * chance.choice([0, 0.5, 2, 8])),
+        params=replace(drawn.params, **sinks),
+        cost=replace(drawn.cost, store_page_s=page_s, fetch_page_s=page_s),
+        fault_rates={**drawn.fault_rates, **rates},
+    )
+
+
 class World:
     """One seed's machine and callers. Odd seeds are harsh: the device fails, and processes are
     paused by force at random moments. In even ones only the kernel itself pauses."""
@@ -158,7 +172,9 @@ class World:
     ) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
-        self.spec = draw(self.chance, seed % 2 == 1)
+        harsh = seed % 2 == 1
+        self.spec = draw(self.chance, harsh)
+        self.spec = with_swap_file(self.spec, random.Random(~seed), harsh)
         self._kind = " cruel" if draw is draw_cruel_machine else ""
         self.machine = self._boot()
         self.tell = tell
