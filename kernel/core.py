@@ -183,12 +183,15 @@ class Kernel(Lifecycle):
             return
         usage, context_tokens = process.usage, self.info.max_context_tokens
         process.faults = 0
-        recomputed = usage.recomputed_tokens
+        recomputed, gap = usage.recomputed_tokens, process.space.gap
         outcome = commit_row(process, tokens, drawn, self.now_s, context_tokens)
         self.counters.recomputed_tokens += usage.recomputed_tokens - recomputed
         self.move(process, State.STOPPED if process.hold else State.READY)
         for page in outcome.filled:
             self.memory.dirty.push(process.pid, page)
+        if gap and not process.space.gap and self.memory.await_tail(process):
+            self.move(process, State.SWAPPING_IN)
+            return
         if outcome.delivered:
             self._delivered(process)
         if outcome.ended is not None:
@@ -258,12 +261,12 @@ class Kernel(Lifecycle):
         for pause in plan.pause:
             self._pause(self.processes[pause.pid], pause)
         self._leaving = frozenset()
-        for pid in plan.fetch:
-            self._fetch(self.processes[pid])
-        arrived = [self._bring_in(self.processes[pid]) for pid in (*plan.resume, *plan.admit)]
+        arrived = [self._fetch(self.processes[pid]) for pid in plan.fetch]
+        arrived += [self._bring_in(self.processes[pid]) for pid in (*plan.resume, *plan.admit)]
         self._forward(plan)
         if self.in_flight is None:
-            dropped = self.memory.drop_stranded()
+            dropped, events = self.memory.drop_stranded()
+            self._memory_events(events)
             if any(arrived) or dropped:  # what the plan did not reckon with
                 self._plan_wake_s = self.now_s
             elif plan == Plan():
@@ -337,13 +340,15 @@ class Kernel(Lifecycle):
         self.move(process, State.SWAPPING_IN)
         return False
 
-    def _fetch(self, process: Process) -> None:
-        """Its pages rise from the swap file."""
+    def _fetch(self, process: Process) -> bool:
+        """Its pages rise from the swap file. True: they do not, they are computed again."""
         pages = process.space.deep
         self.memory.fetch(process, self.scheduler.rates.prefill_tokens_per_s, self.now_s)
         self.trace.add(self.now_s, process.pid, "fetch", pages=pages)
-        if self.memory.awaits(process.pid):
-            self.move(process, State.FETCHING)
+        if not self.memory.awaits(process.pid):
+            return True
+        self.move(process, State.FETCHING)
+        return False
 
     def _forward(self, plan: Plan) -> None:
         decodes, chunks = plan.decodes, plan.chunks
@@ -360,11 +365,14 @@ class Kernel(Lifecycle):
             todo = process.todo_tokens
             if process.state is not State.READY or todo == 0:
                 continue
+            space = process.space
             tokens = min(run.tokens, todo)
+            if space.gap:
+                tokens = min(tokens, space.gap * space.page_tokens - space.computed)
             if not self._map(process, tokens, tables):
                 continue
             prefill += tokens if todo > 1 else 0
-            start = process.space.computed
+            start = space.computed
             spec = process.sample_spec() if tokens == todo and process.max_tokens > 0 else None
             piece = tuple(process.tokens[start : start + tokens])
             rows.append(Row(process.pid, start, piece, spec))

@@ -9,7 +9,7 @@ release     everything back
 """
 
 from tokenix.drivers.ops import TableDelta
-from tokenix.kernel.landing import Landing
+from tokenix.kernel.landing import Landing, MemoryEvent
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import State
 from tokenix.kernel.tiers import Donors, no_donors
@@ -17,7 +17,7 @@ from tokenix.mm.ids import Pid
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import root_key
 from tokenix.mm.space import AddressSpace
-from tokenix.swap.restore import Costs, choose_cut
+from tokenix.swap.restore import Costs, Restore, choose_restore
 from tokenix.swap.spare import Spare
 from tokenix.swap.transfers import Lane
 from tokenix.swap.writeback import BATCH_PAGES, HOST_SHARE, choose_stranded
@@ -49,7 +49,7 @@ class Memory(Landing):
         space = process.space
         assert not space.active, "only paused processes are brought in"
         costs = self._costs(prefill_tokens_per_s)
-        self._choose_restore(process, costs)
+        way = self._choose_restore(process, costs)
         if space.deep:
             self._raise(process, now_s)
             return False
@@ -57,17 +57,22 @@ class Memory(Landing):
         goal = min(space.pages_for(process.length) + 1, space.pages_for(process.limit_tokens))
         growth = max(0, goal - space.mapped)
         space.activate()
-        absent = [page for page in space.pages if page.pfn is None]
-        if not self.make_free(len(absent) + growth):
+        first, gap = way.head or (0, 0)
+        absent = [page for page in space.pages[gap:] if page.pfn is None]
+        if not self.make_free(len(absent) + gap - first + growth):
             space.pause()
             return False
+        if gap:
+            process.furthest = max(process.furthest, gap * space.page_tokens)
+            for page in space.open_gap(first, gap):
+                self.drop_copies(page)
         if absent:
             self.copies.load(absent, now_s)
             process.usage.swapped_in_bytes += len(absent) * self.info.frame_bytes
         space.grow(growth)
-        tail = space.computed // space.page_tokens
+        tail = space.end // space.page_tokens
         for vpn, page in enumerate(space.pages):
-            if page.loading is not None:
+            if page.loading is not None and not gap:
                 self.copies.wait_for(process.pid, page.loading)
             if page.leaving is not None and vpn >= tail:  # it is going to be written
                 self.copies.wait_for(process.pid, page.leaving)
@@ -82,8 +87,15 @@ class Memory(Landing):
     def settle_in(self, process: Process) -> None:
         """All content is in place: copies of pages that will be written on are stale now."""
         space = process.space
-        for page in space.pages[space.computed // space.page_tokens :]:
+        for page in space.pages[space.end // space.page_tokens :]:
             self.drop_copies(page)
+
+    def await_tail(self, process: Process) -> bool:
+        """Its gap is closed: whether it must wait for pages behind it that are still loading."""
+        for page in process.space.pages:
+            if page.loading is not None:
+                self.copies.wait_for(process.pid, page.loading)
+        return self.awaits(process.pid)
 
     def fetch(self, process: Process, prefill_tokens_per_s: float, now_s: float) -> None:
         """Pages in the swap file rise to the host tier; `awaits(pid)` tells whether any does. What
@@ -107,13 +119,14 @@ class Memory(Landing):
         """What the device must change in its block table of the process; None if nothing."""
         pages = process.space.pages
         keep = process.table_known
-        if keep == len(pages):
+        known = process.space.gap or len(pages)  # what is behind a gap may still be loading
+        if keep == known:
             return None
         frames = []
-        for page in pages[keep:]:
+        for page in pages[keep:known]:
             assert page.pfn is not None and page.loading is None, "a running process is resident"
             frames.append(page.pfn)
-        process.table_known = len(pages)
+        process.table_known = known
         process.table_sent = True
         return TableDelta(process.pid, keep, tuple(frames))
 
@@ -201,17 +214,15 @@ class Memory(Landing):
                 process.usage.swapped_out_bytes += self.info.frame_bytes
         return len(pages)
 
-    def drop_stranded(self) -> bool:
+    def drop_stranded(self) -> tuple[bool, list[MemoryEvent]]:
         """The host tier is full: pages that block a frame for a paused process are given up.
-        Returns whether there were any."""
+        Returns whether there were any, and what that means for processes."""
         if self.copies.host.free_places + len(self.spare) > 0:
-            return False
+            return False, []
         pages = [
             page for page in self.frames.stranded.values() if not (page.leaving or page.loading)
         ]
-        for page in pages:
-            self.lose(page)
-        return bool(pages)
+        return bool(pages), [event for page in pages for event in self.lose(page)]
 
     def prefetch_prefix(self, process: Process, prefill_tokens_per_s: float, now_s: float) -> int:
         """Pages of a newcomer's prompt that are in the swap file rise to the host tier while it
@@ -224,7 +235,7 @@ class Memory(Landing):
         deep = self.index.lookup_deep(space.keys)
         costs = self._costs(prefill_tokens_per_s)
         tokens = len(deep) * space.page_tokens
-        if not deep or choose_cut(deep, tokens, space.page_tokens, costs) is not None:
+        if not deep or choose_restore(deep, tokens, space.page_tokens, costs).cut is not None:
             return 0
         self.make_slots(len(deep), no_donors)
         del deep[self.copies.host.free_places :]
@@ -244,12 +255,15 @@ class Memory(Landing):
             prefill_tokens_per_s=prefill_tokens_per_s,
         )
 
-    def _choose_restore(self, process: Process, costs: Costs) -> None:
+    def _choose_restore(self, process: Process, costs: Costs) -> Restore:
+        """Drops what is computed again at the end."""
         space = process.space
-        if space.missing:
-            cut = choose_cut(space.pages, space.computed, space.page_tokens, costs)
-            if cut is not None:
-                self.truncate(process, cut)
+        if not space.missing:
+            return Restore(0.0)
+        way = choose_restore(space.pages, space.computed, space.page_tokens, costs)
+        if way.cut is not None:
+            self.truncate(process, way.cut)
+        return way
 
     def _attach_known_prefix(self, process: Process, costs: Costs) -> None:
         """Find the pages behind what is mapped by their content, as far as loading them is worth
@@ -260,8 +274,9 @@ class Memory(Landing):
             return
         space.extend_keys(process.tokens, full)
         found = self.index.lookup(space.keys[:full])[space.mapped :]
-        cut = choose_cut(found, len(found) * space.page_tokens, space.page_tokens, costs)
-        del found[len(found) if cut is None else cut :]
+        way = choose_restore(found, len(found) * space.page_tokens, space.page_tokens, costs)
+        if way.cut is not None:
+            del found[way.cut :]
         space.attach(found)
         if process.state is State.NEW:
             process.usage.cached_tokens = len(found) * space.page_tokens

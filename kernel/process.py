@@ -93,7 +93,7 @@ class Process:
     @property
     def todo_tokens(self) -> int:
         """Tokens whose KV is not computed yet: 1 for a decode, more for a prefill."""
-        return len(self.tokens) - self.space.computed
+        return len(self.tokens) - self.space.computed - self.space.ahead
 
     @property
     def unread(self) -> int:

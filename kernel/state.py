@@ -47,10 +47,19 @@ class Hold(enum.Flag):
 ALLOWED: dict[State, frozenset[State]] = {
     State.NEW: frozenset({State.READY, State.STOPPED, State.SWAPPED, State.ZOMBIE}),
     State.READY: frozenset(
-        {State.RUNNING, State.STOPPED, State.SWAPPING_OUT, State.SWAPPED, State.ZOMBIE}
+        {
+            State.RUNNING,
+            State.STOPPED,
+            State.SWAPPING_OUT,
+            State.SWAPPED,
+            State.SWAPPING_IN,
+            State.ZOMBIE,
+        }
     ),
     State.RUNNING: frozenset({State.READY, State.STOPPED, State.ZOMBIE}),
-    State.STOPPED: frozenset({State.READY, State.SWAPPING_OUT, State.SWAPPED, State.ZOMBIE}),
+    State.STOPPED: frozenset(
+        {State.READY, State.SWAPPING_OUT, State.SWAPPED, State.SWAPPING_IN, State.ZOMBIE}
+    ),
     State.SWAPPING_OUT: frozenset({State.SWAPPED, State.ZOMBIE}),
     State.SWAPPED: frozenset(
         {State.FETCHING, State.SWAPPING_IN, State.READY, State.STOPPED, State.ZOMBIE}

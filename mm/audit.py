@@ -61,10 +61,11 @@ def _check_maps(spaces: Sequence[AddressSpace], pinned_pages: Sequence[Page]) ->
 def _check_spaces(frames: FrameTable, spaces: Sequence[AddressSpace]) -> None:
     writers: Counter[int] = Counter()
     for space in spaces:
-        assert space.computed <= space.mapped * space.page_tokens, "computed within the table"
-        full = space.computed // space.page_tokens
+        assert space.end <= space.mapped * space.page_tokens, "computed within the table"
+        assert not space.gap or space.computed < space.gap * space.page_tokens < space.end
+        full, whole = space.computed // space.page_tokens, space.end // space.page_tokens
         for vpn, page in enumerate(space.pages):
-            if vpn >= full:
+            if full <= vpn < space.gap or vpn >= whole:
                 writers[id(page)] += 1
                 assert page.mapped == 1, "a page that is not full is private"
                 assert page.key is None, "a page that is not full has no name"

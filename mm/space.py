@@ -6,6 +6,13 @@
 A page that is full is never written again, so it may be shared; the page at `computed` has one
 writer. An *active* space needs all its pages resident; a paused one keeps them only as long as
 nobody else wants the frames.
+
+While a head is computed again and the tail is loaded at the same time, there is a gap:
+
+    pages      [ computed again ][ not yet  ][ loaded, or being loaded ][ growth ]
+    tokens      0 .. computed-1  ^ computed  ^ gap * P                  ^ end
+
+When `computed` reaches the gap, it is `end`, and the gap is closed.
 """
 
 from collections.abc import Sequence
@@ -27,6 +34,9 @@ class AddressSpace:
         self.pages: list[Page] = []
         self.computed = 0
         """Tokens whose KV is in `pages`."""
+        self.gap = 0
+        """The page from which on KV is there although it is not before it; 0: there is no gap."""
+        self._end = 0
         self.active = False
         """Whether every page must be resident. A new space is paused: it has nothing yet."""
         self.keys: list[bytes] = []
@@ -38,6 +48,16 @@ class AddressSpace:
         self._counts = (0, 0, 0, 0, 0)
 
     # ---- look only ----
+
+    @property
+    def end(self) -> int:
+        """Tokens up to which `pages` hold KV, but for a gap."""
+        return self._end if self.gap else self.computed
+
+    @property
+    def ahead(self) -> int:
+        """Tokens behind the gap, whose KV need not be computed."""
+        return self._end - self.gap * self.page_tokens if self.gap else 0
 
     @property
     def mapped(self) -> int:
@@ -113,14 +133,33 @@ class AddressSpace:
             self._frames.take(page)
             self.pages.append(page)
 
+    def open_gap(self, first: int, gap: int) -> list[Page]:
+        """The pages `first` .. `gap` - 1 are computed again, while those behind are loaded: fresh
+        ones with frames, of which as many are free, take their place. Returns those that are gone,
+        as `truncate` does."""
+        assert self.active and not self.gap, "it is being brought in"
+        assert first < gap <= self.computed // self.page_tokens, "whole pages, and something behind"
+        dropped = self.pages[first:gap]
+        fresh = [Page(mapped=1, active=1, recounts=[self._recount]) for _ in dropped]
+        self.pages[first:gap] = fresh
+        gone = [page for page in dropped if self._unmap(page)]
+        for page in fresh:
+            self._frames.take(page)
+        self.gap, self._end, self.computed = gap, self.computed, first * self.page_tokens
+        self._recount.due = True
+        return gone
+
     def advance(self, tokens: Sequence[int], computed: int) -> Sequence[Page]:
         """KV of `tokens[:computed]` is now written: name the pages that have become full, and
-        return them."""
-        assert self.computed <= computed <= self.mapped * self.page_tokens, (
+        return them. A gap that is filled is closed."""
+        step = self.page_tokens
+        assert self.computed <= computed <= (self.gap or self.mapped) * step, (
             "computed grows in bounds"
         )
-        first, full = self.computed // self.page_tokens, computed // self.page_tokens
+        first, full = self.computed // step, computed // step
         self.computed = computed
+        if self.gap and full == self.gap:
+            self.gap, self.computed = 0, self._end
         if full == first:
             return ()
         self.extend_keys(tokens, full)
@@ -174,7 +213,10 @@ class AddressSpace:
         """
         dropped = self.pages[full_pages:]
         del self.pages[full_pages:]
+        if self.gap >= full_pages:
+            self.gap = 0
         self.computed = min(self.computed, full_pages * self.page_tokens)
+        self._end = min(self._end, full_pages * self.page_tokens)
         gone = []
         for page in reversed(dropped):
             if self._unmap(page):

@@ -51,7 +51,7 @@ MEMORY = (
     Mark(
         "recompute fallback",
         "kernel.memory.Memory._choose_restore",
-        "if cut is not None: / self.",
+        "if way.cut is not None: / self.",
     ),
     Mark(
         "no host slot for a pause",
@@ -81,7 +81,7 @@ MEMORY = (
         "if page.slot is not None and spare_kind / self.copies.free_slot(page)",
     ),
     Mark("cached page leaves the host", "kernel.tiers.Tiers.make_slots", "self.forget_idle(page)"),
-    Mark("stranded drop", "kernel.memory.Memory.drop_stranded", "self.lose(page)"),
+    Mark("stranded drop", "kernel.memory.Memory.drop_stranded", "return bool(pages)"),
     Mark("abandoned copy out", "kernel.landing.Landing._abandon_out", "item.page.leaving = None"),
     Mark(
         "abandoned copy in",
@@ -152,6 +152,30 @@ KERNEL = (
     ),
 )
 
+SPLIT = (
+    Mark("gap opened", "kernel.memory.Memory.bring_in", "for page in space.open_gap"),
+    Mark("gap closed, tail there", "mm.space.AddressSpace.advance", "self.gap, self.computed = 0"),
+    Mark("gap closed, tail loading", "kernel.core.Kernel._commit", "self.move(process, State.SWAP"),
+    Mark(
+        "paused in a gap",
+        "kernel.memory.Memory.pause",
+        "keep = keep and",
+        lambda v: bool(v["space"].gap),
+    ),
+    Mark(
+        "forked in a gap",
+        "kernel.memory.Memory.fork",
+        "full = computed //",
+        lambda v: bool(v["parent"].space.gap),
+    ),
+    Mark(
+        "tail lost behind a gap",
+        "kernel.landing.Landing.lose",
+        "self.truncate(process, process.space.pages.index(page))",
+        lambda v: bool(v["process"].space.gap),
+    ),
+)
+
 SWAP_FILE = (
     Mark("page sinks", "kernel.swapfile.SwapFile._sink", "copies.store(pages, now_s)"),
     Mark(
@@ -188,4 +212,4 @@ SWAP_FILE = (
     Mark("prompt found in the file", "kernel.memory.Memory.prefetch_prefix", "self.copies.fetch("),
 )
 
-RARE = (*SCHEDULING, *MEMORY, *SWAP_FILE, *KERNEL)
+RARE = (*SCHEDULING, *MEMORY, *SPLIT, *SWAP_FILE, *KERNEL)

@@ -7,7 +7,7 @@ hold after each step. Then the faults stop, the stopped go on, the readers read,
 within a bound of steps.
 
     python -m tokenix.tests.sim.world SEED          tells the story of one world
-    python -m tokenix.tests.sim.world SEED cruel    of one on a cruel machine
+    python -m tokenix.tests.sim.world SEED cruel    of one on a cruel machine (or: deep)
 """
 
 import heapq
@@ -144,9 +144,40 @@ def draw_cruel_machine(chance: random.Random, harsh: bool) -> Machine:
     )
 
 
+def draw_deep_machine(chance: random.Random, harsh: bool) -> Machine:
+    """Few frames, fewer slots, a swap file that is easy to sink to; computing takes about as long
+    as loading."""
+    drawn = draw_machine(chance, harsh)
+    frames, page_tokens = chance.choice([6, 8, 10, 14]), chance.choice([2, 3, 4])
+    page_s = chance.choice([1e-3, 1e-2])
+    fetch_s = page_s * chance.choice([0.3, 1.0, 3.0])
+    rates = {kind: rate for kind, rate in FILE_FAULTS.items() if harsh and chance.random() < 0.3}
+    return replace(
+        drawn,
+        frames=frames,
+        host_slots=max(1, int(frames * chance.choice([0.3, 0.7, 1.5]))),
+        page_tokens=page_tokens,
+        policy=chance.choice(["progress", "progress", "fcfs", "mlfq", "qoe"]),
+        tunables=chance.choice([Tunables(), HASTY]),
+        params=replace(
+            drawn.params, pipe_tokens=4096, prefix_cache=chance.random() < 0.7, **EASY_TO_SINK
+        ),
+        cost=replace(
+            drawn.cost,
+            prefill_token_s=page_s / page_tokens * chance.choice([0.7, 1.0, 1.5, 10.0]),
+            in_page_s=page_s,
+            out_page_s=page_s,
+            store_page_s=fetch_s,
+            fetch_page_s=fetch_s,
+        ),
+        fault_rates=rates,
+        file_blocks=int(frames * chance.choice([0.5, 2, 4])),
+    )
+
+
 def with_swap_file(drawn: Machine, chance: random.Random, harsh: bool) -> Machine:
-    """Half of the machines get one, mostly easy to sink to."""
-    if not drawn.host_slots or chance.random() < 0.5:
+    """Half of the machines without one get one, mostly easy to sink to."""
+    if drawn.file_blocks or not drawn.host_slots or chance.random() < 0.5:
         return drawn
     page_s = drawn.cost.in_page_s * chance.choice([1.0, 10.0])
     sinks = EASY_TO_SINK if chance.random() < 0.8 else {}
@@ -158,6 +189,11 @@ def with_swap_file(drawn: Machine, chance: random.Random, harsh: bool) -> Machin
         cost=replace(drawn.cost, store_page_s=page_s, fetch_page_s=page_s),
         fault_rates={**drawn.fault_rates, **rates},
     )
+
+
+KINDS: dict[str, Callable[[random.Random, bool], Machine]] = {
+    "": draw_machine, "cruel": draw_cruel_machine, "deep": draw_deep_machine,
+}  # fmt: skip
 
 
 class World:
@@ -175,7 +211,7 @@ class World:
         harsh = seed % 2 == 1
         self.spec = draw(self.chance, harsh)
         self.spec = with_swap_file(self.spec, random.Random(~seed), harsh)
-        self._kind = " cruel" if draw is draw_cruel_machine else ""
+        self._kind = next(kind for kind, known in KINDS.items() if known is draw)
         self.machine = self._boot()
         self.tell = tell
         self._told = 0
@@ -251,7 +287,7 @@ class World:
             self._finish()
         except Exception as why:
             where = f"world {self.seed} at {self.now_s:.6f} s, step {self.machine.steps}"
-            hint = f"replay: python -m tokenix.tests.sim.world {self.seed}{self._kind}"
+            hint = f"replay: python -m tokenix.tests.sim.world {self.seed} {self._kind}"
             raise AssertionError(f"{where}: {type(why).__name__}: {why}\n{hint}") from why
         return self.machine.kernel.trace.digest()
 
@@ -421,8 +457,7 @@ class World:
 
 def main() -> int:
     """Tell the story of one seed."""
-    seed, cruel = int(sys.argv[1]), sys.argv[2:] == ["cruel"]
-    draw = draw_cruel_machine if cruel else draw_machine
+    seed, draw = int(sys.argv[1]), KINDS["".join(sys.argv[2:])]
     world = World(seed, lambda line: sys.stdout.write(line + "\n"), draw)
     sys.stdout.write(f"{world.spec}\n")
     sys.stdout.write(f"digest {world.run()}\n")

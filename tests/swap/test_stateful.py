@@ -105,9 +105,9 @@ class Swap(RuleBasedStateMachine):
             process = self._make([family * 50 + i // 3 for i in range(length)], tenant)
             self.memory.add(process)
 
-    @rule(choice=CHOICE, fast_s=st.sampled_from([1.0, 1.0, 1e6]))
+    @rule(choice=CHOICE, fast_s=st.sampled_from([1.0, 1.0, 2e4, 2e4, 1e6]))
     def bring_in(self, choice: int, fast_s: float) -> None:
-        """Swap-in where computing is slow, else recompute."""
+        """Swap-in where computing is slow, recompute where it is fast, split in between."""
         process = self._pick(choice, State.NEW, State.SWAPPED)
         if process is None:
             return
@@ -127,12 +127,18 @@ class Swap(RuleBasedStateMachine):
         if not self.memory.grow(process, count):
             return
         space = process.space
+        gap = space.gap
+        if gap:
+            count = min(count, gap * PAGE - space.computed)
         for at in range(space.computed, space.computed + count):
             pfn = space.pages[at // PAGE].pfn
             assert pfn is not None
             self.tier.write(pfn, at % PAGE, (process.tenant, tuple(process.tokens[: at + 1])))
         for page in space.advance(process.tokens, space.computed + count):
             self.memory.dirty.push(process.pid, page)
+        if gap and not space.gap and self.memory.await_tail(process):
+            process.state = State.SWAPPING_IN
+            return
         if not process.todo_tokens and process.length < LIMIT:
             process.tokens.append(process.length)
 
@@ -239,7 +245,7 @@ class Swap(RuleBasedStateMachine):
 
     @rule()
     def drop_stranded(self) -> None:
-        self.memory.drop_stranded()
+        self._handle(self.memory.drop_stranded()[1])
 
     @rule(choice=CHOICE, bad=SOME)
     def end_copy(self, choice: int, bad: frozenset[int]) -> None:
@@ -301,8 +307,10 @@ class Swap(RuleBasedStateMachine):
     @invariant()
     def everybody_reads_its_own(self) -> None:
         for process in self.living:
-            for at in range(process.space.computed):
-                page = process.space.pages[at // PAGE]
+            space = process.space
+            behind = range(space.gap * PAGE, space.end) if space.gap else ()
+            for at in (*range(space.computed), *behind):
+                page = space.pages[at // PAGE]
                 assert page.pfn is not None or process.state is not State.READY
                 cell = (process.tenant, tuple(process.tokens[: at + 1]))
                 for place in self._places(page):

@@ -1,11 +1,13 @@
 """Slots, transfers, the link, the way back and write-behind, by table."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenix.mm.ids import Block, Pfn, Pid, Slot, Ticket
 from tokenix.mm.page import Page
 from tokenix.swap.link import DEADLINE_FLOOR_S, Link
-from tokenix.swap.restore import Costs, choose_cut
+from tokenix.swap.restore import SPLIT_GAIN, Costs, choose_restore
 from tokenix.swap.sink import choose_sinking
 from tokenix.swap.spare import Spare, SpareSlots, spare_kind
 from tokenix.swap.tier import PlaceState, Tier, TierStats
@@ -174,29 +176,61 @@ def pages_of(where: str) -> list[Page]:
 
 
 @pytest.mark.parametrize(
-    ("where", "page_s", "queued_s", "rate", "cut"),
+    ("where", "page_s", "queued_s", "rate", "way", "at"),
     [
-        ("dddd", 1.0, 9.0, 1.0, None),
-        ("hhhh", 0.01, 0.0, 1000.0, None),
-        ("hhhh", 0.1, 0.0, 1000.0, 0),
-        ("ddhh", 0.1, 0.0, 1000.0, 2),
-        ("hhhh", 0.01, 1.0, 1000.0, 0),
-        ("hhhh", 0.016, 0.0, 1000.0, None),
-        ("hhhh", 0.1, 0.0, 0.0, None),
-        ("hhff", 0.001, 0.0, 1000.0, 2),
-        ("ffhh", 0.001, 0.0, 1000.0, 0),
-        ("ffhhhhhh", 0.001, 0.0, 1000.0, 0),
-        ("fhhhhhhhhhhhhhhhhhhh", 0.001, 0.0, 1000.0, None),
-        ("ddfhhf", 0.001, 0.0, 100.0, None),
+        ("dddd", 1.0, 9.0, 1.0, "swap-in", None),
+        ("hhhh", 0.001, 0.0, 1000.0, "swap-in", None),
+        ("hhhh", 0.1, 0.0, 1000.0, "recompute", 0),
+        ("ddhh", 0.1, 0.0, 1000.0, "recompute", 2),
+        ("hhhh", 0.01, 1.0, 1000.0, "recompute", 0),
+        ("hhhh", 0.016, 0.0, 1000.0, "split", (0, 2)),
+        ("ddhhhhhh", 0.016, 0.0, 1000.0, "split", (2, 5)),
+        ("hhhhhhhh", 0.006, 0.0, 1000.0, "split", (0, 2)),
+        ("hhhhhhhh", 0.001, 0.0, 1000.0, "swap-in", None),
+        ("hhhh", 0.1, 0.0, 0.0, "swap-in", None),
+        ("hhff", 0.001, 0.0, 1000.0, "recompute", 2),
+        ("ffhh", 0.001, 0.0, 1000.0, "recompute", 0),
+        ("ffhhhhhh", 0.001, 0.0, 1000.0, "recompute", 0),
+        ("fhhhhhhhhhhhhhhhhhhh", 0.001, 0.0, 1000.0, "swap-in", None),
+        ("ddfhhf", 0.001, 0.0, 100.0, "swap-in", None),
     ],
 )
 def test_the_cheapest_way_back_is_taken(
-    where: str, page_s: float, queued_s: float, rate: float, cut: int | None
+    where: str, page_s: float, queued_s: float, rate: float, way: str, at: object
 ) -> None:
     """16 tokens a page; the swap file is a hundred times slower than the link."""
     costs = Costs(page_s, 100 * page_s, queued_s, 0.0, rate)
     pages = pages_of(where)
-    assert choose_cut(pages, 16 * len(pages), 16, costs) == cut
+    chosen = choose_restore(pages, 16 * len(pages), 16, costs)
+    assert (chosen.way, chosen.head or chosen.cut) == (way, at)
+
+
+@given(
+    st.text("dhf", min_size=1, max_size=24), st.integers(1, 16), st.floats(1e-4, 1e-1),
+    st.floats(1e-4, 1.0), st.floats(0, 1.0), st.floats(100, 1e5),
+)  # fmt: skip
+def test_no_way_back_is_much_quicker_than_the_one_taken(
+    where: str, last: int, page_s: float, fetch_s: float, queued_s: float, rate: float
+) -> None:
+    costs = Costs(page_s, fetch_s, queued_s, queued_s, rate)
+    pages = pages_of(where)
+    computed = 16 * (len(pages) - 1) + last
+    missing = [page.pfn is None for page in pages]
+    ways = [costs.load_s(where.count("h"), where.count("f"))]
+    for vpn in range(len(pages)):
+        head = where[:vpn]
+        again_s = costs.compute_s(computed - 16 * vpn)
+        ways.append(costs.load_s(head.count("h"), head.count("f")) + again_s)
+    chosen = choose_restore(pages, computed, 16, costs)
+    assert chosen.seconds <= min(ways) * (1 + 1e-9)
+    if "f" not in where and any(missing):
+        first = missing.index(True)
+        splits = [
+            max(costs.compute_s(16 * (vpn - first)), costs.load_s(sum(missing[vpn:]), 0))
+            for vpn in range(first + 1, computed // 16 + 1)
+            if sum(missing[vpn:])
+        ]
+        assert chosen.seconds <= min([*ways, *splits]) / SPLIT_GAIN * (1 + 1e-9)
 
 
 # ---- write-behind ----
