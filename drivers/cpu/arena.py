@@ -1,33 +1,22 @@
 """The frame arena: KV pages, block-major, so that a page of all layers is one run of bytes.
 
-frame     [layer][K | V][kv head][page of one head]
-K page    [tokens / 16][head_dim][16 tokens]                 lanes are keys
-V page    [tokens / 16][head_dim / 16][16 tokens][16 dims]   lanes are dimensions
+frame     [layer][K | V][kv head][page of one head], padded to a multiple of 64 bytes
+
+What a page of one head looks like is in `kvformat`.
 """
 
 import mmap
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from tokenix.drivers.cpu.jit import Array
+from tokenix.drivers.cpu.kvformat import FORMATS, PageLayout, layout_of
 from tokenix.drivers.cpu.tile import LANES
+from tokenix.drivers.kvkind import KvKind
 from tokenix.models.config import ModelConfig
 
-KvKind = Literal["f16", "bf16", "f32"]
-KV_DTYPES: dict[KvKind, np.dtype[np.generic]] = {
-    "f16": np.dtype(np.int16),
-    "bf16": np.dtype(np.uint16),
-    "f32": np.dtype(np.float32),
-}
-"""What a key or value is stored as; int16 and uint16 hold the bits, see `tile`."""
-
-_NAN: dict[KvKind, np.generic] = {
-    "f16": np.int16(0x7E00),
-    "bf16": np.uint16(0x7FC0),
-    "f32": np.float32(np.nan),
-}
+LINE_BYTES = 64
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
@@ -40,13 +29,13 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class PageShape:
-    """Sizes of one frame, in elements of the KV dtype."""
+    """Sizes of one frame."""
 
     layers: int
     kv_heads: int
-    head_dim: int
-    page_tokens: int
     kind: KvKind
+    pages: PageLayout
+    """Of one head, K or V."""
 
     @classmethod
     def of(cls, config: ModelConfig, page_tokens: int, kind: KvKind) -> "PageShape":
@@ -55,33 +44,32 @@ class PageShape:
                 f"page_tokens={page_tokens} is not a multiple of {LANES}: the CPU device "
                 f"computes {LANES} keys at a time; use {LANES} or a multiple"
             )
-        return cls(config.layers, config.kv_heads, config.head_dim, page_tokens, kind)
+        pages = layout_of(kind, page_tokens, config.head_dim)
+        return cls(config.layers, config.kv_heads, kind, pages)
 
     @property
-    def head_elements(self) -> int:
-        return self.page_tokens * self.head_dim
+    def page_tokens(self) -> int:
+        return self.pages.page_tokens
 
     @property
-    def layer_elements(self) -> int:
-        return 2 * self.kv_heads * self.head_elements
-
-    @property
-    def frame_elements(self) -> int:
-        return self.layers * self.layer_elements
+    def layer_bytes(self) -> int:
+        return 2 * self.kv_heads * self.pages.head_bytes
 
     @property
     def frame_bytes(self) -> int:
-        return self.frame_elements * KV_DTYPES[self.kind].itemsize
+        return -(-self.layers * self.layer_bytes // LINE_BYTES) * LINE_BYTES
 
 
 class FrameArena:
-    """`frames` page frames in one array [frames, frame_elements]. The device's threads write it."""
+    """`frames` page frames in one array [frames, elements], of the dtype that the format is stored
+    in. The device's threads write it."""
 
     def __init__(self, shape: PageShape, frames: int) -> None:
         assert frames > 0
         self.shape = shape
         self.frames = frames
-        self.data = aligned_empty((frames, shape.frame_elements), KV_DTYPES[shape.kind])
+        stored = FORMATS[shape.kind].stored
+        self.data = aligned_empty((frames, shape.frame_bytes // stored.itemsize), stored)
 
     def page_bytes(self, pfn: int) -> Array:
         """The bytes of a frame, uint8 [frame_bytes], a view."""
@@ -99,6 +87,7 @@ class FrameArena:
         self.data[dst] = self.data[src]
 
     def poison(self, pfn: int) -> None:
-        """Fill with not-a-number, which every sum that reads it passes on to the logits."""
+        """Fill with not-a-number (codes: their scales), which every sum that reads it passes on to
+        the logits."""
         self.check(pfn)
-        self.data[pfn] = _NAN[self.shape.kind]
+        self.data[pfn] = FORMATS[self.shape.kind].poison

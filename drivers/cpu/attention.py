@@ -12,7 +12,9 @@ never lets a key behind the query take part, whatever junk its page holds.
 import numpy as np
 
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
-from tokenix.drivers.cpu.tile import CONTINUE, LANES, OVERWRITE, address, exp_neg, tile
+from tokenix.drivers.cpu.kvformat import PageLayout
+from tokenix.drivers.cpu.kvpages import score_keys, sum_values
+from tokenix.drivers.cpu.tile import LANES, exp_neg
 
 MAX_SLOTS = 16
 """Query-head slots of one work item: the widest tile."""
@@ -68,65 +70,12 @@ def _pack_queries(
 
 
 @kernel
-def _score_keys(
-    arena: Array, base: int, table: Int32, page_tokens: int, packed: Float32, scores: Float32
-) -> None:
-    """scores [columns, padded keys] = packed queries [dim, columns] against the key pages.
-
-    base: byte offset in a frame of the K page of this layer and head.
-    """
-    dim, columns = packed.shape
-    size = arena.itemsize
-    frame_bytes = arena.shape[1] * size
-    start, at_q, at_scores = address(arena) + base, address(packed), address(scores)
-    for first in range(0, scores.shape[1], LANES):
-        page, inside = first // page_tokens, first % page_tokens
-        at_k = start + np.int64(table[page]) * frame_bytes + inside * dim * size
-        out = at_scores + first * 4
-        tile(arena, columns, at_k, at_q, out, dim, scores.shape[1] * 4, OVERWRITE)
-
-
-@kernel
-def _sum_values(
-    arena: Array,
-    base: int,
-    table: Int32,
-    page_tokens: int,
-    keys: int,
-    weights: Float32,
-    sums: Float32,
-) -> None:
-    """sums [dim / 16, columns, 16] = weights [keys, columns] against the value pages."""
-    parts, columns = sums.shape[0], sums.shape[1]
-    size = arena.itemsize
-    frame_bytes = arena.shape[1] * size
-    start, at_weights, at_sums = address(arena) + base, address(weights), address(sums)
-    part_bytes = LANES * LANES * size
-    for first in range(0, keys, LANES):
-        page, inside = first // page_tokens, first % page_tokens
-        at_v = start + np.int64(table[page]) * frame_bytes + inside * parts * LANES * size
-        count = min(LANES, keys - first)
-        mode = OVERWRITE if first == 0 else CONTINUE
-        for part in range(parts):
-            tile(
-                arena,
-                columns,
-                at_v + part * part_bytes,
-                at_weights + first * columns * 4,
-                at_sums + part * columns * LANES * 4,
-                count,
-                LANES * 4,
-                mode,
-            )
-
-
-@kernel
 def _attend_block(
     arena: Array,
     key_base: int,
     value_base: int,
     table: Int32,
-    page_tokens: int,
+    pages: PageLayout,
     q: Float32,
     out: Float32,
     block: Int32,
@@ -147,12 +96,12 @@ def _attend_block(
     weights = np.zeros((padded, columns), np.float32)
     sums = np.empty((dim // LANES, columns, LANES), np.float32)
     _pack_queries(q, token, queries, head, group, dim, packed)
-    _score_keys(arena, key_base, table, page_tokens, packed, scores)
+    score_keys(arena, key_base, table, pages, packed, scores)
     normal = np.empty(slots, np.float32)
     for slot in range(slots):
         own_keys = position + slot // group + 1
         normal[slot] = _softmax(scores[slot], own_keys, weights, slot)
-    _sum_values(arena, value_base, table, page_tokens, keys, weights, sums)
+    sum_values(arena, value_base, table, pages, keys, weights, sums)
     for slot in range(slots):
         row, start = token + slot // group, (head + slot % group) * dim
         for d in range(dim):
@@ -170,7 +119,7 @@ def count_items(blocks: Int32, kv_heads: int, group: int) -> int:
 def attend_item(
     arena: Array,
     layer_base: int,
-    page_tokens: int,
+    pages: PageLayout,
     tables: Int32,
     blocks: Int32,
     q: Float32,
@@ -182,21 +131,20 @@ def attend_item(
 ) -> None:
     """One item of the attention of a layer.
 
-    arena [frames, frame_elements]; layer_base: byte offset of the layer in a frame; tables
+    arena [frames, elements]; layer_base: byte offset of the layer in a frame; tables
     [rows, pages] frame numbers; blocks [n, 4] = (table row, first token row, its position,
     queries); q [tokens, at least heads * dim] float32, scaled and rotated; out is packed.
     """
     parts = (group + MAX_SLOTS - 1) // MAX_SLOTS
     block, rest = item // (kv_heads * parts), item % (kv_heads * parts)
     kv_head, part = rest // parts, rest % parts
-    head_bytes = page_tokens * dim * arena.itemsize
-    key_base = layer_base + kv_head * head_bytes
+    key_base = layer_base + kv_head * pages.head_bytes
     _attend_block(
         arena,
         key_base,
-        key_base + kv_heads * head_bytes,
+        key_base + kv_heads * pages.head_bytes,
         tables[blocks[block, 0]],
-        page_tokens,
+        pages,
         q,
         out,
         blocks[block],

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from tokenix.drivers.cpu import probe
-from tokenix.drivers.cpu.arena import FrameArena, KvKind, PageShape
+from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.disk import DiskTier
 from tokenix.drivers.cpu.faults import Faults
@@ -16,6 +16,7 @@ from tokenix.drivers.cpu.slots import HostSlots
 from tokenix.drivers.cpu.step import Chunk, ModelStep
 from tokenix.drivers.cpu.tables import BlockTables
 from tokenix.drivers.device import DeviceInfo
+from tokenix.drivers.kvkind import KvKind
 from tokenix.drivers.ops import (
     Command,
     Completion,

@@ -116,6 +116,12 @@ def intrinsic(build: Callable[..., Any]) -> Callable[..., Any]:
     return cast(Callable[..., Any], extending.intrinsic(build))
 
 
+def specialized(function: F) -> Callable[[Callable[..., Any]], Any]:
+    """Decorates what gives, for the types of the arguments, the Python function that a kernel runs
+    when it calls `function`: a choice that is made when the kernel is compiled."""
+    return cast(Callable[[Callable[..., Any]], Any], extending.overload(function, strict=False))
+
+
 def kernel(function: F) -> F:
     """Compile to machine code that runs without the GIL."""
     return _compile(function, parallel=False)

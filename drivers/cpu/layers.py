@@ -17,6 +17,7 @@ from tokenix.drivers.cpu.attention import count_items as count_attention
 from tokenix.drivers.cpu.dense import count_items as count_multiply
 from tokenix.drivers.cpu.dense import multiply_item
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel, parallel_kernel, prange
+from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.rows import norm_row, rotate_append_row, swiglu_row
 from tokenix.drivers.cpu.tile import ADD, OVERWRITE, address, atomic_add, atomic_load
 
@@ -59,7 +60,6 @@ class Shape(NamedTuple):
     heads: int
     kv_heads: int
     head_dim: int
-    page_tokens: int
     layer_bytes: int
 
 
@@ -138,6 +138,7 @@ def _run_rows(
     act: Activations,
     batch: Batch,
     arena: Array,
+    pages: PageLayout,
     row: int,
 ) -> None:
     if phase == 0:
@@ -159,7 +160,7 @@ def _run_rows(
             batch.frames,
             arena,
             layer * shape.layer_bytes,
-            shape.page_tokens,
+            pages,
             shape.heads,
             shape.kv_heads,
             shape.head_dim,
@@ -176,6 +177,7 @@ def _run_item(
     act: Activations,
     batch: Batch,
     arena: Array,
+    pages: PageLayout,
     item: int,
 ) -> None:
     if phase == 1:
@@ -184,7 +186,7 @@ def _run_item(
         attend_item(
             arena,
             layer * shape.layer_bytes,
-            shape.page_tokens,
+            pages,
             batch.tables,
             batch.blocks,
             act.qkv,
@@ -203,7 +205,7 @@ def _run_item(
     else:
         rows = len(batch.positions)
         for row in range(_first_row(rows, item), _first_row(rows, item + 1)):
-            _run_rows(phase, layer, w, shape, act, batch, arena, row)
+            _run_rows(phase, layer, w, shape, act, batch, arena, pages, row)
 
 
 @parallel_kernel
@@ -213,6 +215,7 @@ def run_layers(
     act: Activations,
     batch: Batch,
     arena: Array,
+    pages: PageLayout,
     claims: Int64,
     workers: int,
 ) -> None:
@@ -228,7 +231,7 @@ def run_layers(
             items = _count_items(phase, w, shape, act, batch)
             item = atomic_add(at + step * 16, 1)
             while item < items:
-                _run_item(phase, step // PHASES, w, shape, act, batch, arena, item)
+                _run_item(phase, step // PHASES, w, shape, act, batch, arena, pages, item)
                 atomic_add(at + step * 16 + 8, 1)
                 item = atomic_add(at + step * 16, 1)
             _finish(claims, step, items)

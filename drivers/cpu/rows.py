@@ -7,7 +7,9 @@ Each row is computed from itself alone, in one fixed order, so no result depends
 import numpy as np
 
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
-from tokenix.drivers.cpu.tile import LANES, address, exp_neg, fma, store_rounded
+from tokenix.drivers.cpu.kvformat import PageLayout, find_block
+from tokenix.drivers.cpu.kvpages import turn_head, write_head
+from tokenix.drivers.cpu.tile import LANES, exp_neg, fma
 
 
 @kernel
@@ -88,7 +90,7 @@ def rotate_append_row(
     frames: Int32,
     arena: Array,
     layer_base: int,
-    page_tokens: int,
+    pages: PageLayout,
     heads: int,
     kv_heads: int,
     dim: int,
@@ -100,8 +102,6 @@ def rotate_append_row(
     k_norm [dim] or empty; cos, sin [context, rotated / 2]; positions, frames [rows]; layer_base:
     byte offset of the layer in a frame. q is scaled by 1 / sqrt(dim).
     """
-    size = arena.itemsize
-    head_bytes = page_tokens * dim * size
     scale = np.float32(1.0 / np.sqrt(np.float64(dim)))
     position = positions[row]
     for k in range(len(bias)):
@@ -112,16 +112,13 @@ def rotate_append_row(
             _norm_head(head, q_norm if h < heads else k_norm, eps)
         factor = scale if h < heads else np.float32(1.0)
         _rotate(head, cos[position], sin[position], factor)
-    inside = position % page_tokens
-    group, lane = inside // LANES * LANES, inside % LANES
-    at = address(arena) + np.int64(frames[row]) * arena.shape[1] * size + layer_base
+        turn_head(arena, pages, head, h < heads)
+    inside = position % pages.page_tokens
+    frame_bytes = arena.shape[1] * arena.itemsize
+    at = layer_base + find_block(frame_bytes, frames[row], pages, inside)
     for h in range(kv_heads):
-        at_k = at + h * head_bytes + group * dim * size
-        at_v = at_k + kv_heads * head_bytes
+        at_k = at + h * pages.head_bytes
+        at_v = at_k + kv_heads * pages.head_bytes
         k_start, v_start = (heads + h) * dim, (heads + kv_heads + h) * dim
-        for d in range(dim):
-            key_at = at_k + (d * LANES + lane) * size
-            store_rounded(arena, key_at, qkv[row, k_start + d])
-            part = d // LANES * LANES * LANES
-            value_at = at_v + (part + lane * LANES + d % LANES) * size
-            store_rounded(arena, value_at, qkv[row, v_start + d])
+        key, value = qkv[row, k_start : k_start + dim], qkv[row, v_start : v_start + dim]
+        write_head(arena, pages, at_k, at_v, inside % LANES, key, value)

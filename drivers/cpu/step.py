@@ -92,8 +92,7 @@ class ModelStep:
             heads=config.heads,
             kv_heads=config.kv_heads,
             head_dim=config.head_dim,
-            page_tokens=arena.shape.page_tokens,
-            layer_bytes=arena.shape.layer_elements * arena.data.itemsize,
+            layer_bytes=arena.shape.layer_bytes,
         )
         elements = sum(w[:1].size for w in self._weights if w.ndim == 4) * config.layers
         self._macs_per_token = elements
@@ -123,7 +122,8 @@ class ModelStep:
         act = self._activations(count)
         act.x[:count] = self._embed[tokens]
         claims = np.zeros((len(self._weights.o) * layers.PHASES, 2), np.int64)
-        layers.run_layers(self._weights, self._shape, act, batch, self._arena.data, claims, workers)
+        arena, pages = self._arena.data, self._arena.shape.pages
+        layers.run_layers(self._weights, self._shape, act, batch, arena, pages, claims, workers)
         return self._logits(act.x[wanted])
 
     def _logits(self, x: Float32) -> Float32:

@@ -7,8 +7,14 @@ values (lanes are dimensions) are all this. Each of the T x 16 sums is one chain
 multiply-adds in the order of k, so it does not depend on T, on t, or on what the other columns
 hold: the reason why a row's result is bitwise the same in every batch.
 
-`w` may be float32, float16 or bfloat16, told by the dtype of an array argument: Numba has no 16-bit
-floats on CPUs, so int16 stands for the bits of float16 and uint16 for those of bfloat16.
+What `w` holds is told by the dtype of an array argument. Numba has no 16-bit floats on CPUs and
+nothing below 8 bits, so integers stand for their bits; every number is widened to float32 exactly.
+
+    float32  itself              int8     a whole number, -128 to 127
+    int16    float16             uint8    float8 e4m3 with float16's exponents: times 2**-8
+    uint16   bfloat16            uint32   4 bits of step k and, in the high halves, 4 of step k + 1
+                                 uint64   4 bits of lanes 0-7 and, in the high halves, of lanes 8-15
+
 Only portable LLVM operations are used (llvm.fma, fpext), no instructions of one processor.
 """
 
@@ -27,13 +33,17 @@ LANES = 16
 OVERWRITE, ADD, CONTINUE = 0, 1, 2
 """What a tile does with `out`: store the sum, add the finished sum to it, or start from it."""
 
-_I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+_I8, _I16, _I32, _I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _F16, _F32 = ir.HalfType(), ir.FloatType()
 _VF32 = ir.VectorType(_F32, LANES)
 _LOG2E = np.float32(1.4426950408889634)
 _ROUND = np.float32(12582912.0)
 
-_BYTES = {types.float32: 4, types.int16: 2, types.uint16: 2}
+_STEP = {
+    types.float32: (64, 1), types.int16: (32, 1), types.uint16: (32, 1),
+    types.int8: (16, 1), types.uint8: (16, 1), types.uint32: (16, 2), types.uint64: (8, 1),
+}  # fmt: skip
+"""What is read at once: bytes, and how many k they are."""
 
 
 def _pointer(b: Any, address: Any, kind: Any) -> Any:
@@ -47,18 +57,42 @@ def _splat(b: Any, scalar: Any) -> Any:
     return b.shuffle_vector(first, empty, zeros)
 
 
-def _load_lanes(b: Any, address: Any, dtype: Any) -> Any:
-    """16 numbers of `dtype` at `address`, widened to float32 (exactly)."""
+def _fill(lanes: int, kind: Any, number: int) -> Any:
+    return ir.Constant(ir.VectorType(kind, lanes), [number] * lanes)
+
+
+def _load_lanes(b: Any, address: Any, dtype: Any) -> list[Any]:
+    """The numbers at `address`, 16 of each k that is read at once, widened to float32 (exactly)."""
+    if dtype in (types.float32, types.int16, types.uint16):
+        return [_load_plain(b, address, dtype)]
+    lanes = _STEP[dtype][0]
+    codes = b.load(_pointer(b, address, ir.VectorType(_I8, lanes)))
+    codes.align = 1
+    wide = ir.VectorType(_I32, LANES)
+    if dtype is types.int8:
+        return [b.sitofp(b.sext(codes, wide), _VF32)]
+    if dtype is types.uint8:
+        bits = b.sext(codes, ir.VectorType(_I16, LANES))
+        moved = b.and_(b.shl(bits, _fill(LANES, _I16, 7)), _fill(LANES, _I16, -0x4080))
+        return [b.fpext(b.bitcast(moved, ir.VectorType(_F16, LANES)), _VF32)]
+    low = b.and_(codes, _fill(lanes, _I8, 15))
+    high = b.lshr(codes, _fill(lanes, _I8, 4))
+    if dtype is types.uint32:
+        return [b.uitofp(b.zext(half, wide), _VF32) for half in (low, high)]
+    order = ir.Constant(wide, list(range(LANES)))
+    return [b.uitofp(b.zext(b.shuffle_vector(low, high, order), wide), _VF32)]
+
+
+def _load_plain(b: Any, address: Any, dtype: Any) -> Any:
     element = {types.float32: _F32, types.int16: _F16, types.uint16: _I16}[dtype]
     lanes = b.load(_pointer(b, address, ir.VectorType(element, LANES)))
-    lanes.align = _BYTES[dtype]
+    lanes.align = _STEP[dtype][0] // LANES
     if dtype is types.float32:
         return lanes
     if dtype is types.int16:
         return b.fpext(lanes, _VF32)
     wide = ir.VectorType(_I32, LANES)
-    shift = ir.Constant(wide, [16] * LANES)
-    return b.bitcast(b.shl(b.zext(lanes, wide), shift), _VF32)
+    return b.bitcast(b.shl(b.zext(lanes, wide), _fill(LANES, _I32, 16)), _VF32)
 
 
 def _load_sum(b: Any, address: Any) -> Any:
@@ -82,15 +116,19 @@ def _emit(b: Any, columns: int, dtype: Any, args: Any) -> None:
     at_w, at_x = cgutils.alloca_once(b, _I64), cgutils.alloca_once(b, _I64)
     b.store(w, at_w)
     b.store(x, at_x)
+    step_bytes, steps = _STEP[dtype]
+    if steps > 1:
+        count = b.sdiv(count, ir.Constant(_I64, steps))
     with cgutils.for_range(b, count, intp=_I64):
         here_w, here_x = b.load(at_w), b.load(at_x)
-        lanes = _load_lanes(b, here_w, dtype)
-        for t, total in enumerate(sums):
-            scalar = b.load(_pointer(b, b.add(here_x, ir.Constant(_I64, 4 * t)), _F32))
-            scalar.align = 4
-            b.store(b.call(fma, [lanes, _splat(b, scalar), b.load(total)]), total)
-        b.store(b.add(here_w, ir.Constant(_I64, LANES * _BYTES[dtype])), at_w)
-        b.store(b.add(here_x, ir.Constant(_I64, 4 * columns)), at_x)
+        for step, lanes in enumerate(_load_lanes(b, here_w, dtype)):
+            for t, total in enumerate(sums):
+                offset = ir.Constant(_I64, 4 * (step * columns + t))
+                scalar = b.load(_pointer(b, b.add(here_x, offset), _F32))
+                scalar.align = 4
+                b.store(b.call(fma, [lanes, _splat(b, scalar), b.load(total)]), total)
+        b.store(b.add(here_w, ir.Constant(_I64, step_bytes)), at_w)
+        b.store(b.add(here_x, ir.Constant(_I64, 4 * columns * steps)), at_x)
     with b.if_then(b.icmp_signed("==", mode, ir.Constant(_I64, ADD))):
         for total, address in zip(sums, outs, strict=True):
             b.store(b.fadd(b.load(total), _load_sum(b, address)), total)
@@ -157,6 +195,19 @@ def store_rounded(typing: Any, like: Any, at: Any, value: Any) -> Any:
 
 
 @intrinsic
+def widen(typing: Any, like: Any, at: Any, to: Any) -> Any:
+    """16 numbers at an address, in the dtype of `like`, to another address as float32."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        (lanes,) = _load_lanes(b, args[1], sig.args[0].dtype)
+        stored = b.store(lanes, _pointer(b, args[2], _VF32))
+        stored.align = 4
+        return context.get_dummy_value()
+
+    return types.void(like, types.int64, types.int64), codegen
+
+
+@intrinsic
 def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
     """x * y + z, rounded once."""
 
@@ -191,7 +242,8 @@ def atomic_load(typing: Any, at: Any) -> Any:
 def tile(
     like: object, columns: int, w: int, x: int, out: int, count: int, stride: int, mode: int
 ) -> None:
-    """One tile of 1, 2, 4, 8 or 16 columns; `x` is packed as [count][columns] float32."""
+    """One tile of 1, 2, 4, 8 or 16 columns; `x` is packed as [count][columns] float32. `count` is a
+    multiple of the steps that are read at once: even for uint32."""
     if columns == 1:
         _tile1(like, w, x, out, count, stride, mode)
     elif columns == 2:
@@ -202,6 +254,12 @@ def tile(
         _tile8(like, w, x, out, count, stride, mode)
     else:
         _tile16(like, w, x, out, count, stride, mode)
+
+
+@kernel
+def nearest(x: np.float32) -> np.float32:
+    """The nearest whole number, the even one of two; for |x| < 2**22."""
+    return np.float32(np.float32(x + _ROUND) - _ROUND)
 
 
 @kernel

@@ -10,7 +10,9 @@ import numpy as np
 
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.jit import set_threads
+from tokenix.drivers.cpu.kvformat import FORMATS, PLAIN
 from tokenix.drivers.cpu.step import Chunk, ModelStep
+from tokenix.drivers.kvkind import KV_KINDS
 from tokenix.models.config import ModelConfig, RopeConfig
 from tokenix.models.tensor_names import expected_shapes
 
@@ -39,6 +41,8 @@ FAMILIES = {
         TINY, architecture="qwen3", qk_norm=True, head_dim=32, rms_eps=1e-6, rope=WIDE_ROPE
     ),
 }
+CODED = [kind for kind in KV_KINDS if FORMATS[kind].kind != PLAIN]
+"""Formats of keys and values that are made of codes and scales."""
 
 
 class RandomWeights:

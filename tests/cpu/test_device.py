@@ -26,7 +26,7 @@ from tokenix.drivers.ops import (
     SamplingParams,
     TableDelta,
 )
-from tokenix.tests.cpu.conftest import TINY, RandomWeights
+from tokenix.tests.cpu.conftest import CODED, TINY, RandomWeights
 
 GREEDY = SamplingParams()
 PATIENCE_S = 60.0
@@ -112,7 +112,7 @@ def test_info_is_measured(bench):
     assert 0 < info.copy_out_s_per_page < 1
 
 
-@pytest.mark.parametrize("kv", ["f16", "f32", pytest.param("bf16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kv", ["f16", "f32", pytest.param("bf16", marks=pytest.mark.slow), *CODED])
 def test_a_page_survives_the_round_trip(kv, tokens):
     bench = Bench(kv_dtype=kv, dense="f32" if kv == "f32" else "f16")
     bench.draw(row(1, tokens[:32]), tables=(TableDelta(1, 0, (3, 4)),))

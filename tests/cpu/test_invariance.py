@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokenix.drivers.cpu.step import MAX_PASS_TOKENS, Chunk
-from tokenix.tests.cpu.conftest import FAMILIES, Model
+from tokenix.tests.cpu.conftest import CODED, FAMILIES, Model
 
 BITS = np.int32
 
@@ -27,6 +27,36 @@ def test_chunks_give_the_bits_of_the_whole(tiny, tokens, size):
 def test_every_family_is_chunk_invariant(family, tokens):
     model = Model(FAMILIES[family])
     assert same(model.all_logits(0, tokens[:40], 7), model.all_logits(1, tokens[:40]))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "one kv head"])
+@pytest.mark.parametrize("kv", CODED)
+def test_codes_do_not_depend_on_the_batch(kv, family, tokens, seed):
+    """Nor on the chunking, the size of a page, or what the frame held before."""
+    model = Model(FAMILIES[family], kv=kv, frames=48)
+    wide = Model(FAMILIES[family], kv=kv, frames=24, page_tokens=32)
+    whole = model.all_logits(0, tokens)
+    assert np.isfinite(whole).all()
+    pages = [model.page(0, vpn) for vpn in range(len(tokens) // 16)]
+    for pfn in model.tables[1:].flat:
+        model.arena.poison(pfn)
+    rng, done = np.random.default_rng(seed), [0, 0, 0]
+    while any(at < len(tokens) for at in done):
+        chunks = [
+            Chunk(row + 1, at, tuple(tokens[at : at + int(rng.choice([1, 1, 2, 5, 40]))]), True)
+            for row, at in enumerate(done)
+            if at < len(tokens)
+        ]
+        logits, first = model.run(*chunks), 0
+        for chunk in chunks:
+            count = len(chunk.tokens)
+            done[chunk.table - 1] += count
+            expected = whole[chunk.start : chunk.start + count]
+            assert same(logits[first : first + count], expected)
+            first += count
+    for row in (1, 2, 3):
+        assert all((model.page(row, vpn) == page).all() for vpn, page in enumerate(pages))
+    assert same(wide.all_logits(0, tokens, 29), whole)
 
 
 def test_random_batches_give_the_bits_of_a_row_alone(tiny, seed):
@@ -89,11 +119,13 @@ def test_junk_behind_a_query_is_never_read(tiny, tokens):
     assert same(tiny.all_logits(1, tokens[:40], 5), clean)
 
 
-def test_a_poisoned_key_reaches_the_logits(tiny, tokens):
+@pytest.mark.parametrize("kv", ["f16", *CODED])
+def test_a_poisoned_key_reaches_the_logits(kv, tokens):
+    model = Model(FAMILIES["llama"], kv=kv)
     for poisoned in (0, 1):
-        tiny.all_logits(1, tokens[:40])
-        tiny.arena.poison(tiny.tables[1, poisoned])
-        assert np.isnan(tiny.run(Chunk(1, 40, (5,), None))).all()
+        model.all_logits(1, tokens[:40])
+        model.arena.poison(model.tables[1, poisoned])
+        assert np.isnan(model.run(Chunk(1, 40, (5,), None))).all()
 
 
 def test_a_larger_page_gives_the_same_bits(tiny, tokens):

@@ -1,0 +1,7 @@
+"""The formats that keys and values may be stored in, by name: what `kv_dtype` may be."""
+
+from typing import Literal, get_args
+
+KvKind = Literal["f16", "bf16", "f32", "int8", "fp8", "int4"]
+
+KV_KINDS: tuple[KvKind, ...] = get_args(KvKind)
