@@ -35,6 +35,7 @@ class RunOptions:
     spawn: SpawnOptions = field(default_factory=SpawnOptions)
     system: str | None = None
     device_pages: int | None = None
+    kv_dtype: str = "f16"
     policy: str = "progress"
     json: bool = False
     quiet: bool = False
@@ -95,7 +96,13 @@ def run(words: Sequence[str], options: RunOptions) -> int:
         raise UsageError("no prompt: an interactive chat needs a terminal and has no --json")
     began_s = time.monotonic()
     with loading(options.quiet or options.json) as progress:
-        k = boot(model, device_pages=options.device_pages, policy=options.policy, progress=progress)
+        k = boot(
+            model,
+            device_pages=options.device_pages,
+            kv_dtype=options.kv_dtype,
+            policy=options.policy,
+            progress=progress,
+        )
     with k:
         load_s = time.monotonic() - began_s
         if prompt is None:

@@ -9,6 +9,7 @@ import tokenix
 from tokenix.cli.bench import bench
 from tokenix.cli.sim import sim
 from tokenix.cli.status import OK, UsageError
+from tokenix.syscalls.choices import KV_KINDS
 
 app = App(
     name="tokenix",
@@ -46,6 +47,9 @@ def run(
     raw: Annotated[bool, Parameter(help="Continue the text; no chat template.")] = False,
     system: Annotated[str | None, Parameter(help="System message of the chat.")] = None,
     device_pages: Annotated[int | None, Parameter(help="KV pages on the device.")] = None,
+    kv_dtype: Annotated[
+        str, Parameter(help=f"Format of keys and values: {', '.join(KV_KINDS)}.")
+    ] = "f16",
     policy: Annotated[str, Parameter(help="progress, fcfs or retract.")] = "progress",
     json: Annotated[bool, Parameter(help="Print one JSON object instead of text.")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], help="Only the answer.")] = False,
@@ -61,7 +65,7 @@ def run(
         "seed": seed, "stop": stop, "raw": raw or None,
     }  # fmt: skip
     spawn: Any = {name: value for name, value in given.items() if value is not None}
-    options = RunOptions(spawn, system, device_pages, policy, json, quiet)
+    options = RunOptions(spawn, system, device_pages, kv_dtype, policy, json, quiet)
     return answer(words, options)
 
 

@@ -45,8 +45,9 @@ def boot(
     """Load `model` (a name, a .gguf file or a Hugging Face directory) and serve it.
 
     device_pages: KV pages on the device; host_pages: pages of the host tier (0: none); a page holds
-    `page_tokens` tokens. swap_dir, swap_bytes: a swap file below that, as `swapon` makes. policy: progress, fcfs or retract. tunables: overrides of scheduler
-    constants, as `sysctl` shows them. Use it as a context manager, or call `close`.
+    `page_tokens` tokens in the format `kv_dtype` (`drivers/kvkind.py`). swap_dir, swap_bytes: a
+    swap file below that, as `swapon` makes. policy: progress, fcfs or retract. tunables: overrides
+    of scheduler constants, as `sysctl` shows them. Use it as a context manager, or call `close`.
     OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be run), ENODEV (no driver), EIO (no
     swap file can be made there).
     """

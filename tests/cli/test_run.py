@@ -65,6 +65,8 @@ def test_stop_seed_and_system(capsys: pytest.CaptureFixture[str]) -> None:
 def test_values_that_make_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "x", "--temperature", "-1", *SMALL]) == USAGE
     assert "temperature" in capsys.readouterr().err
+    assert main(["run", "x", "--kv-dtype", "int3", *SMALL]) == USAGE
+    assert "int8, fp8, int4" in capsys.readouterr().err
 
 
 def test_closed_pipe() -> None:

@@ -2,15 +2,23 @@
 
 import errno
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import tokenix
+from tokenix.drivers.cpu import device as cpu
+from tokenix.drivers.cpu.arena import PageShape
+from tokenix.drivers.kvkind import KV_KINDS
+from tokenix.kernel import boot
+from tokenix.tests.device.tiny import tiny_config
 
 NONSENSE: list[dict[str, object]] = [
     {"device_pages": "x"}, {"device_pages": 2.5}, {"device_pages": True}, {"device_pages": 0},
     {"host_pages": math.nan}, {"host_pages": -1}, {"threads": 0}, {"threads": [2]},
     {"page_tokens": None}, {"page_tokens": 0}, {"page_tokens": 3}, {"kv_dtype": 3},
+    {"kv_dtype": "int3"}, {"kv_dtype": ["int8"]},
     {"policy": ["x"]}, {"policy": None}, {"params": 3}, {"tunables": 3}, {"tunables": {"x": 1}},
     {"tunables": {"margin_s": "a"}}, {"tunables": {"margin_s": math.nan}},
     {"tunables": {"margin_s": -1.0}},
@@ -23,6 +31,20 @@ def test_options_that_make_no_sense(options: dict[str, object]) -> None:
         tokenix.boot("smollm2", **options)  # type: ignore[arg-type]
     assert caught.value.errno == errno.EINVAL
     assert next(iter(options)).removesuffix("s") in caught.value.strerror
+
+
+def test_the_default_pool_reckons_with_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "CpuDevice", lambda config, weights, **options: options["frames"])
+    config = replace(tiny_config(), max_context_tokens=1 << 30)
+    image = SimpleNamespace(config=config, weights=None)
+    frames = {
+        kind: boot._open_device(boot.BootOptions(kv_dtype=kind), image, None)  # type: ignore[arg-type]
+        for kind in KV_KINDS
+    }
+    for kind, count in frames.items():
+        frame_bytes = PageShape.of(config, 16, kind).frame_bytes
+        assert count * frame_bytes <= boot.DEFAULT_POOL_BYTES < (count + 1) * frame_bytes
+    assert frames["f32"] < frames["f16"] < frames["int8"] < frames["int4"]
 
 
 def test_no_model_has_an_empty_name() -> None:

@@ -30,10 +30,11 @@ CASES = [(SYSTEM + prompt, options) for prompt in PROMPTS for options in (GREEDY
 Drawn = list[tuple[int, float, tuple[tuple[int, float], ...]]]
 
 
-def machine(prefix_cache: bool) -> Syscalls:
+def machine(prefix_cache: bool, kv_dtype: str = "f16") -> Syscalls:
     return tokenix.boot(
         "smollm2",
         device_pages=PAGES,
+        kv_dtype=kv_dtype,
         params=Params(prefix_cache=prefix_cache, poison=True),
         tunables=PATIENT,
     )
@@ -135,6 +136,29 @@ def test_seeded_forks_differ_and_repeat(shared: Syscalls) -> None:
     assert first[0] != first[1], "children with different seeds go different ways"
     if known_1 == known_2:
         assert first == second, "the same seeds go the same way"
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "fp8", "int4"])
+def test_codes_survive_everything_too(kv_dtype: str) -> None:
+    """Alone, batched, swapped, computed again and forked: the same bits in every format."""
+    cases = CASES[:3]
+    with machine(prefix_cache=False, kv_dtype=kv_dtype) as k:
+        expected = [drawn(k, k.spawn(prompt, **options)) for prompt, options in cases]
+        for mode, every in ((PauseMode.SWAP, 2), (PauseMode.RECOMPUTE, 7)):
+            scheduler = rude(k, every, mode)
+            pids = [k.spawn(prompt, **options) for prompt, options in cases]
+            assert [drawn(k, pid) for pid in pids] == expected
+            assert scheduler.forced[mode] >= 2
+            for pid in pids:
+                k.wait(pid)
+        prompt, options = cases[0]
+        parent = k.spawn(prompt, **options)
+        k.read(parent, max_tokens=5)
+        k.kill(parent, tokenix.SIGSTOP)
+        known = k.stat(parent).output_tokens
+        (child,) = k.fork(parent)
+        k.kill(child, tokenix.SIGCONT)
+        assert drawn(k, child) == expected[0][known:]
 
 
 def test_memory_is_given_back(shared: Syscalls) -> None:
