@@ -4,6 +4,7 @@ policy                 progress | fcfs | retract ...      set
 sched.<tunable>        sched.tunables.Tunables             set
 kernel.<param>         kernel.params.Params                read only
 rates.<estimate>       what was measured                   read only
+swap.restore           auto | swap-in | recompute | split  set; the others are for experiments
 swap.<fact>            of the swap file (swapon, swapoff)  read only
 weights.<tenant>       of a tenant's share; 1 if not set   set; a tenant sees its own
 """
@@ -15,6 +16,7 @@ from tokenix.kernel.calls import Principal, Sysctl, error
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.sched.policies import POLICIES
 from tokenix.sched.tunables import retune
+from tokenix.swap.restore import WAYS
 from tokenix.swap.transfers import Lane
 
 Value = float | int | str | bool
@@ -53,6 +55,7 @@ def read_all(kernel: Lifecycle) -> dict[str, Value]:
             values[f"{prefix}.{field.name}"] = getattr(record, field.name)
     for lane in Lane:
         values[f"rates.{lane.value}_s_per_page"] = kernel.memory.copies.link.s_per_page(lane)
+    values["swap.restore"] = kernel.memory.restore
     values["swap.file"] = kernel.swapfile.state.value
     values["swap.directory"] = kernel.swapfile.directory
     for tenant, weight in scheduler.queues.shares.weights.items():
@@ -70,6 +73,11 @@ def _set(kernel: Lifecycle, name: str, value: Value) -> None:
         if policy is None:
             raise error(errno.EINVAL, f"no policy {value!r}; there are {', '.join(POLICIES)}")
         kernel.scheduler.policy = policy
+        return
+    if name == "swap.restore":
+        if value not in WAYS:
+            raise error(errno.EINVAL, f"no way back {value!r}; there are {', '.join(WAYS)}")
+        kernel.memory.restore = str(value)
         return
     if group != "sched":
         raise error(errno.EPERM, f"{name} can only be read")

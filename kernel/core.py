@@ -8,6 +8,7 @@ plan is made when it has retired. Time is an argument, so a run is a function of
 """
 
 import heapq
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -105,6 +106,8 @@ class Kernel(Lifecycle):
         overdue = self.memory.copies.transfers.next_deadline_s()
         if overdue is not None:
             times.append(overdue)
+        if self.swapfile.next_look_s < math.inf:
+            times.append(max(self.swapfile.next_look_s, self._copies_resume_s))
         idle = not (self.memory.frames.stranded or self.swapfile.busy)
         if self._copies_resume_s > self.now_s and not idle:
             times.append(self._copies_resume_s)

@@ -189,6 +189,9 @@ class Lifecycle:
 
     def set_hold(self, process: Process, hold: Hold) -> None:
         """The process may not run until `clear_hold`. Idempotent, legal in every state."""
+        if not process.hold:
+            process.held_since_s = self.now_s
+            self.swapfile.note_held(self.now_s)
         process.hold |= hold
         process.quiet_until = 0
         if process.state is State.READY:

@@ -260,7 +260,7 @@ class Memory(Landing):
         space = process.space
         if not space.missing:
             return Restore(0.0)
-        way = choose_restore(space.pages, space.computed, space.page_tokens, costs)
+        way = choose_restore(space.pages, space.computed, space.page_tokens, costs, self.restore)
         if way.cut is not None:
             self.truncate(process, way.cut)
         return way

@@ -37,6 +37,9 @@ class Params:
     """Below this share of host slots that are free or spare, pages sink to the swap file ..."""
     sink_high_share: float = 0.2
     """... until this share is."""
+    sink_held_s: float = 5.0
+    """Pages of a process that was held for so long (it waits for input, it was stopped) sink even
+    while there are slots enough, so that those can be had at once."""
     sink_lead_s: float = 10.0
     """Pages of a paused stream sink only if nothing is owed to its reader for so long."""
     prefix_cache: bool = True

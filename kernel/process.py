@@ -50,6 +50,7 @@ class Process:
     # ---- kernel/core.py and kernel/handlers.py write (through Kernel.move and hold) ----
     state: State = State.NEW
     hold: Hold = Hold.NONE
+    held_since_s: float = 0.0
     charged_s: float = 0.0
     """Up to when `usage` has been brought up to date."""
     max_tokens: int = 0

@@ -10,6 +10,7 @@ whoever needs it. What the planner asks to rise (`Plan.fetch`) is `Memory.fetch`
 
 import enum
 import errno
+import math
 from collections.abc import Callable, Iterator
 
 from tokenix.drivers.ops import Command, SwapChanged, SwapOff, SwapOn
@@ -58,6 +59,7 @@ class SwapFile:
         self._reply = reply
         self._call_id = 0
         self._sinking = False
+        self._look_s = math.inf
 
     # ---- calls ----
 
@@ -96,7 +98,7 @@ class SwapFile:
         if done.blocks:
             copies.link.measured(Lane.STORE, done.store_s_per_page)
             copies.link.measured(Lane.FETCH, done.fetch_s_per_page)
-            self.state = FileState.ON
+            self.state, self._look_s = FileState.ON, 0.0
         else:
             self.state = FileState.OFF
         if opened and not done.blocks:
@@ -111,6 +113,17 @@ class SwapFile:
         """Whether there is work for it even if nothing else happens."""
         return self._sinking or self.state is FileState.DRAINING
 
+    @property
+    def next_look_s(self) -> float:
+        """When somebody will have been held for so long that its pages sink; inf: nobody, or a
+        store is under way, whose end brings the next step."""
+        storing = self._memory.copies.transfers.count_pages(Lane.STORE)
+        return math.inf if storing or self.state is not FileState.ON else self._look_s
+
+    def note_held(self, now_s: float) -> None:
+        """A process is held from now on."""
+        self._look_s = min(self._look_s, now_s + self._params.sink_held_s)
+
     def work(self, now_s: float) -> list[MemoryEvent]:
         """A bounded piece of what there is to do. Returns what became of processes."""
         if self.state is FileState.ON:
@@ -120,31 +133,38 @@ class SwapFile:
         return []
 
     def _sink(self, now_s: float) -> None:
-        """Store a batch, while host slots are short."""
+        """Store a batch, if host slots are short or somebody has been held for long."""
         memory, copies, params = self._memory, self._memory.copies, self._params
         host = copies.host
         easy = host.free_places + memory.spare.count(Spare.DOUBLE)
         share = params.sink_high_share if self._sinking else params.sink_low_share
-        self._sinking = easy < max(1.0, share * host.total)
-        if not self._sinking or copies.transfers.count_pages(Lane.STORE):
+        short = easy < max(1.0, share * host.total)
+        self._sinking = short
+        if not (short or now_s >= self._look_s) or copies.transfers.count_pages(Lane.STORE):
             return
-        pages = choose_sinking(
-            self._waiting(), memory.index.idle_slots, self._patient(now_s), BATCH_PAGES
-        )
+        if short:
+            idle, patient = memory.index.idle_slots, self._patient(now_s)
+            pages = choose_sinking(self._waiting(now_s), idle, patient, BATCH_PAGES)
+        else:
+            held_s = params.sink_held_s
+            pages = choose_sinking(self._waiting(now_s - held_s), (), (), BATCH_PAGES)
         self._make_blocks(sum(page.mapped > 0 for page in pages))
         del pages[copies.disk.free_places :]
         if pages:
             copies.store(pages, now_s)
             self.sunk_pages += len(pages)
-        else:
-            self._sinking = False  # until something changes
+            return
+        self._sinking = False  # until something changes
+        held = (p.held_since_s + params.sink_held_s for p in memory.paused() if p.hold)
+        self._look_s = min((look_s for look_s in held if look_s > now_s), default=math.inf)
 
-    def _waiting(self) -> Iterator[Page]:
-        """Of processes that are held, the pages, from the tail."""
+    def _waiting(self, since_s: float) -> Iterator[Page]:
+        """Of processes that have been held since then, the pages, from the tail."""
         for process in self._memory.paused():
             if not process.hold:
                 return
-            yield from reversed(process.space.pages)
+            if process.held_since_s <= since_s:
+                yield from reversed(process.space.pages)
 
     def _patient(self, now_s: float) -> Iterator[Page]:
         """Of paused processes to which nothing is owed for long."""

@@ -54,6 +54,8 @@ class Tiers:
         self.spare = SpareSlots()
         self.copies = Copies(info, self.frames, self.spare, send, new_ticket)
         self.dirty = DirtyQueue(info.frames)
+        self.restore = "auto"
+        """How the paused come back: the cheapest way, or always one (`swap.restore.WAYS`)."""
         self.pages_lost = 0
         self._upsets = 0
         self._processes: dict[Pid, Process] = {}

@@ -61,12 +61,26 @@ class Restore:
         return "recompute"
 
 
-def choose_restore(pages: Sequence[Page], computed: int, page_tokens: int, costs: Costs) -> Restore:
-    """The cheapest way back for a process whose `pages` hold the KV of `computed` tokens. A tie
-    goes to loading, which leaves the device free."""
+WAYS = ("auto", "swap-in", "recompute", "split")
+"""The cheapest, or always the same where that can be (for experiments)."""
+
+
+def choose_restore(
+    pages: Sequence[Page], computed: int, page_tokens: int, costs: Costs, way: str = "auto"
+) -> Restore:
+    """The way back for a process whose `pages` hold the KV of `computed` tokens: the cheapest, or
+    the one of WAYS that is asked for. A tie goes to loading, which leaves the device free."""
     load = Restore(costs.load_s(*_count(pages)))
-    best = min((load, *_cuts(pages, computed, page_tokens, costs)), key=lambda way: way.seconds)
+    cuts = _cuts(pages, computed, page_tokens, costs)
     split = best_split(pages, computed, page_tokens, costs)
+    match way:
+        case "swap-in":
+            return load
+        case "recompute":
+            return cuts[0] if cuts else load
+        case "split":
+            return split or load
+    best = min((load, *cuts), key=lambda way: way.seconds)
     return split if split is not None and split.seconds < SPLIT_GAIN * best.seconds else best
 
 
@@ -78,13 +92,13 @@ def _count(pages: Sequence[Page]) -> tuple[int, int]:
 
 def _cuts(pages: Sequence[Page], computed: int, page_tokens: int, costs: Costs) -> list[Restore]:
     """Each kind of page loaded up to where another kind begins. Within a run of one kind the time
-    changes evenly, so the best is at an end of it."""
+    changes evenly, so the best is at an end of it; but the last page may be partly written."""
     found = []
     host = deep = 0
     last = ""
     for vpn, page in enumerate(pages):
         kind = "" if page.pfn is not None else "file" if page.slot is None else "host"
-        if kind and kind != last:
+        if kind and (kind != last or vpn == len(pages) - 1):
             again_s = costs.compute_s(computed - vpn * page_tokens)
             found.append(Restore(costs.load_s(host, deep) + again_s, cut=vpn))
         last = kind

@@ -57,7 +57,12 @@ CRUEL: dict[Kind, float] = {
     "device": 0.4,
 }  # fmt: skip
 
-EASY_TO_SINK = {"sink_low_share": 0.5, "sink_high_share": 0.5, "sink_lead_s": 0.1}
+EASY_TO_SINK = {
+    "sink_low_share": 0.5,
+    "sink_high_share": 0.5,
+    "sink_lead_s": 0.1,
+    "sink_held_s": 0.2,
+}
 
 STEPS_PER_TOKEN = 12
 MIN_STEPS = 400

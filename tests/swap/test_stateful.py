@@ -46,7 +46,7 @@ class Swap(RuleBasedStateMachine):
         self.now_s = 0.0
         self._tickets = self._pids = 0
         info = DeviceInfo("naive", FRAMES, PAGE, 16, SLOTS, 256, 1 << 20, 0.01, 1e3, 1e-4, 1e-4)
-        params = Params(sink_low_share=0.5, sink_high_share=0.5, sink_lead_s=-1e9)
+        params = Params(sink_low_share=0.5, sink_high_share=0.5, sink_lead_s=-1e9, sink_held_s=0.0)
         self.memory = Memory(info, self.tier.submit, self._ticket, params)
         self.answers: list[object] = []
         self.file = SwapFile(
@@ -274,6 +274,20 @@ class Swap(RuleBasedStateMachine):
         pages += [("block", block) for block in self.tier.blocks]
         if pages:
             self.tier.spoiled.add(pages[choice % len(pages)])
+
+    @rule(choice=CHOICE)
+    def damaged(self, choice: int) -> None:
+        """All copies of somebody who is paused are damaged, and it comes back."""
+        process = self._pick(choice, State.SWAPPED)
+        if process is None:
+            return
+        for page in process.space.pages:
+            self.tier.spoiled |= {("slot", page.slot)} if page.slot is not None else set()
+            self.tier.spoiled |= {("block", page.block)} if page.block is not None else set()
+        coming = [p for p in self.living if p.state in (State.NEW, State.SWAPPED)]
+        self.bring_in(coming.index(process), 1.0)
+        while self._count_ending():
+            self.end_copy(0, frozenset())
 
     @rule(wait_s=st.sampled_from([0.1, 3.0]))
     def wait(self, wait_s: float) -> None:
