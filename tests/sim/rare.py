@@ -136,9 +136,9 @@ KERNEL = (
     Mark(
         "plan miss of a newcomer", "kernel.core.Kernel._bring_in", "self.counters.plan_misses += 1"
     ),
-    Mark("plan miss of a decode", "kernel.core.Kernel._map", "self.counters.plan_misses += 1"),
-    Mark("suspect alone", "kernel.core.Kernel._find_suspect", "return run"),
-    Mark("poison held back", "kernel.core.Kernel._poison", "frames.hold_back(still)"),
+    Mark("plan miss of a decode", "kernel.launch.Launch._map", "self.counters.plan_misses += 1"),
+    Mark("suspect alone", "kernel.launch.Launch._find_suspect", "return run"),
+    Mark("poison held back", "kernel.launch.Launch._poison", "frames.hold_back(still)"),
     Mark("device fault ends a process", "kernel.core.Kernel._device_fault", "self.exit("),
     Mark("starved by lost frames", "kernel.core.Kernel._end_starved", "self.exit("),
     Mark("oldest zombie reaped", "kernel.lifecycle.Lifecycle.exit", "self.reap("),
