@@ -15,8 +15,8 @@ from tokenix.kernel.params import Params
 from tokenix.mm.frames import FrameTable
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Reader
+from tokenix.tests.sim.draws import HASTY
 from tokenix.tests.sim.interleave import Script, explore
-from tokenix.tests.sim.world import HASTY
 
 SLOW = Reader(tokens_per_s=0.5)
 """Reads so slowly that its stream may be paused after one token."""

@@ -10,9 +10,10 @@ from tokenix.tests.sched.test_room import test_leaders_are_the_last_of_the_last 
 from tokenix.tests.sched.test_room import test_never_a_victim as never_a_victim
 from tokenix.tests.sim import test_scenarios_d as copies
 from tokenix.tests.sim import test_scenarios_f as exits
+from tokenix.tests.sim.draws import KINDS
 from tokenix.tests.sim.marks import Mark, Watch
 from tokenix.tests.sim.rare import RARE
-from tokenix.tests.sim.world import KINDS, World
+from tokenix.tests.sim.world import World
 
 WORLDS = 600
 """In so many all must be reached that are not told as stories; mostly it takes half of them."""

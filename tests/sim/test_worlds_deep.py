@@ -2,7 +2,8 @@
 
 import pytest
 
-from tokenix.tests.sim.world import KINDS, World
+from tokenix.tests.sim.draws import KINDS
+from tokenix.tests.sim.world import World
 
 CHUNKS = 8
 CHUNK = 50
