@@ -8,6 +8,7 @@ carrying the command's ticket. Order and fences are a contract between the two:
     swap-in queue   CopyIn                         own queue, concurrent with all others
     store queue     Store, SwapOn, SwapOff         own queue, concurrent with all others
     fetch queue     Fetch                          own queue, concurrent with all others
+    image queue     OpenImages, SaveImage ...      own queue, concurrent with all others
 
 Across queues nothing is ordered. The kernel never submits a command that touches a frame, slot or
 block which an unfinished command on another queue writes, nor one that writes what such a command
@@ -217,6 +218,71 @@ class SwapOff:
 
 
 @dataclass(frozen=True, slots=True)
+class PageSave:
+    """Host slot `slot`, if it holds `generation`, as the next page of an image."""
+
+    slot: Slot
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageLoad:
+    """Page `index` of an image, only if it has its checksum, to host slot `slot`, published there
+    under `generation`."""
+
+    index: int
+    slot: Slot
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenImages:
+    """Use `directory` for images; nobody else may at the same time. What was being written when
+    its last user died is removed. `ImageDone.files` tells what is there."""
+
+    ticket: Ticket
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveImage:
+    """Write an image to `path` (in the directory, with slashes): all of it or nothing, and for good
+    when it is done. It ends before the first page that cannot be read; `meta` is always whole."""
+
+    ticket: Ticket
+    path: str
+    meta: bytes
+    pages: tuple[PageSave, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadImage:
+    """Verify an image and tell its `meta`, `pages` and `digest`."""
+
+    ticket: Ticket
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadImage:
+    """Pages of the image that ReadImage has found to have that digest. Those in `ImageDone.bad`
+    are not there."""
+
+    ticket: Ticket
+    path: str
+    digest: bytes
+    pages: tuple[PageLoad, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnlinkImage:
+    """Remove an image."""
+
+    ticket: Ticket
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class CopyFrame:
     """Copy a whole frame on the device (copy-on-write of a partial tail page)."""
 
@@ -232,7 +298,11 @@ class Poison:
     frames: tuple[Pfn, ...]
 
 
-Command = Forward | CopyOut | CopyIn | Store | Fetch | SwapOn | SwapOff | CopyFrame | Poison
+ImageCommand = OpenImages | SaveImage | ReadImage | LoadImage | UnlinkImage
+Command = (
+    Forward | CopyOut | CopyIn | Store | Fetch | SwapOn | SwapOff | CopyFrame | Poison
+    | ImageCommand
+)  # fmt: skip
 
 
 class Sampled(msgspec.Struct, frozen=True, gc=False):
@@ -298,4 +368,24 @@ class SwapChanged:
     reason: str = ""
 
 
-Completion = ForwardDone | CopyDone | CopyFailed | DeviceFault | SwapChanged
+@dataclass(frozen=True, slots=True)
+class ImageDone:
+    """The end of an image command. `error` is an errno, 0 if it was done: EBADMSG for what is
+    damaged, EINVAL for another version, ENOENT, ENOSPC, EIO, EBUSY (another kernel uses them)."""
+
+    ticket: Ticket
+    error: int = 0
+    reason: str = ""
+    size_bytes: int = 0
+    """Of the file, after a SaveImage."""
+    files: tuple[tuple[str, int], ...] = ()
+    """(path, bytes) of every image, by path, after an OpenImages."""
+    meta: bytes = b""
+    digest: bytes = b""
+    pages: int = 0
+    """In the file, after a SaveImage or ReadImage."""
+    bad: tuple[int, ...] = ()
+    """After a LoadImage: places in the command's `pages`."""
+
+
+Completion = ForwardDone | CopyDone | CopyFailed | DeviceFault | SwapChanged | ImageDone

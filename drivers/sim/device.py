@@ -1,4 +1,4 @@
-"""The simulated device: five serial queues in virtual time over a memory of integers.
+"""The simulated device: six serial queues in virtual time over a memory of integers.
 
     submit --> compute  [Forward][CopyFrame][Poison]...    effect at the end of each command
            --> swap-out [CopyOut     ][CopyOut]...         each page is read at a moment within,
@@ -6,6 +6,7 @@
            --> swap-in  [CopyIn  ]...                      frames are junk within, filled at the end
            --> store    [Store     ][SwapOn]...            likewise, between host slots and the
            --> fetch    [Fetch  ]...                       blocks of the swap file
+           --> image    [SaveImage ][ReadImage]...         a file appears at the end (images.py)
 
 Effects happen as late (or as scattered) as on hardware, so that a kernel which reuses a frame or
 slot before its fence has passed gets wrong tokens, besides the lines in `violations`.
@@ -25,16 +26,23 @@ from tokenix.drivers.ops import (
     CopyOut,
     Fetch,
     Forward,
+    ImageCommand,
+    LoadImage,
+    OpenImages,
     Poison,
+    ReadImage,
+    SaveImage,
     Store,
     SwapChanged,
     SwapOff,
     SwapOn,
+    UnlinkImage,
 )
 from tokenix.drivers.sim.costs import CostModel, Costs
 from tokenix.drivers.sim.faults import Fault, FaultPlan
 from tokenix.drivers.sim.fences import Fences, Flight, Queue
 from tokenix.drivers.sim.forward import run_forward
+from tokenix.drivers.sim.images import ImageFiles, ImageWork
 from tokenix.drivers.sim.model import SimModel
 from tokenix.drivers.sim.store import Memory
 from tokenix.drivers.sim.swap import Copy, CopyUnderWay, Memories, Tier, copy_frame
@@ -51,7 +59,7 @@ class SimDevice:
     `strict_poison`: a Poison counts as unfinished until the kernel is told of the completion of a
     later command on the compute queue, which is all that a kernel can know of a real device. If
     not, a poison of frames that nothing touches is done at once. `disk_blocks`: the largest swap
-    file that there is room for.
+    file that there is room for. `images`: what a device before this one has left on the disk.
     """
 
     def __init__(
@@ -67,6 +75,7 @@ class SimDevice:
         seed: int = 0,
         strict_poison: bool = False,
         disk_blocks: int = 1 << 20,
+        images: ImageFiles | None = None,
     ) -> None:
         assert frames > 0 and host_slots >= 0 and page_tokens > 0 and vocab > 1
         self.model = SimModel(vocab, eos_token)
@@ -74,6 +83,7 @@ class SimDevice:
         self.host = Tier("slot")
         self.disk = Tier("block")
         self._memories = Memories(self.memory, self.host, self.disk)
+        self.images = images if images is not None else ImageFiles()
         self._host_slots = host_slots
         self._disk_blocks = disk_blocks
         self.tables = Tables(page_tokens, vocab, max_context_tokens)
@@ -131,6 +141,8 @@ class SimDevice:
                 self._submit_copy(command)
             case SwapOn() | SwapOff():
                 self._submit_swap(command)
+            case OpenImages() | SaveImage() | ReadImage() | LoadImage() | UnlinkImage():
+                self._submit_image(command)
             case CopyFrame():
                 self._submit_frame(command)
             case Poison():
@@ -304,6 +316,23 @@ class SimDevice:
             return changed
 
         self._finish(command.ticket, end_s, change)
+
+    def _submit_image(self, command: ImageCommand) -> None:
+        fences, cost = self.fences, self._cost
+        flight, faults = fences.image_flight(command), list[Fault]()
+        fences.slots_in_range(flight.name, flight.slot_reads | flight.slot_writes)
+        seconds = cost.store_s(0)
+        if isinstance(command, SaveImage):
+            seconds = cost.store_s(len(command.pages))
+            faults = self._faults.take_copy_faults("save", len(command.pages))
+        elif isinstance(command, LoadImage | ReadImage):
+            pages = len(command.pages) if isinstance(command, LoadImage) else 0
+            seconds = cost.fetch_s(pages)
+            faults = self._faults.take_copy_faults("load", pages)
+        start_s, end_s = self._enqueue(command.ticket, flight, seconds + _delay_s(faults))
+        work = ImageWork(command, self.images, self.host, self.memory.page_tokens, faults)
+        self._at(start_s, work.start)
+        self._end_copy(command.ticket, end_s, work.finish, faults)
 
     def _end_copy(
         self, ticket: int, end_s: float, finish: Callable[[], Completion], faults: list[Fault]

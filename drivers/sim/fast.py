@@ -5,6 +5,7 @@ show. That is what `SimDevice` is for; this one does a handful of Python operati
 a run is as fast as the kernel that it drives.
 """
 
+import errno
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
@@ -19,6 +20,7 @@ from tokenix.drivers.ops import (
     Fetch,
     Forward,
     ForwardDone,
+    ImageDone,
     Poison,
     Sampled,
     Store,
@@ -130,6 +132,9 @@ class FastDevice:
                 heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
             case Poison():
                 pass
+            case _:
+                failed = ImageDone(command.ticket, errno.ENOTSUP, "no images in this simulation")
+                heappush(self._ends, (now_s, command.ticket, failed))
 
     def poll(self, now_s: float) -> list[Completion]:
         ends = self._ends

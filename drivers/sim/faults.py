@@ -9,11 +9,15 @@
 | delay_out/in | CopyOuts/Ins| the copy takes `delay_s` longer, and its queue with it              |
 | hang_out/in  | CopyOuts/Ins| the copy never completes; its queue goes on                         |
 | *_store, *_fetch, *_block: the same of Stores, Fetches, and what Stores publish
+| *_save       | SaveImages  | the same; a save that fails leaves no file                          |
+| corrupt_image| SaveImages  | pages in the file change silently                                   |
+| *_load       | ReadImages and LoadImages: the same                                             |
 | device       | Forwards    | DeviceFault; what its rows would have written is undefined          |
 | row          | Forwards    | RowFault of the row of `pid` (all rows if None); it writes nothing  |
 """
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,11 +38,18 @@ Kind = Literal[
     "delay_fetch",
     "hang_store",
     "hang_fetch",
+    "fail_save",
+    "delay_save",
+    "hang_save",
+    "corrupt_image",
+    "fail_load",
+    "delay_load",
+    "hang_load",
     "device",
     "row",
 ]
-Copy = Literal["out", "in", "store", "fetch"]
-Command = Literal["out", "in", "store", "fetch", "forward"]
+Copy = Literal["out", "in", "store", "fetch", "save", "load"]
+Command = Literal["out", "in", "store", "fetch", "save", "load", "forward"]
 
 COUNTED: dict[Kind, Command] = {
     "fail_out": "out",
@@ -57,6 +68,13 @@ COUNTED: dict[Kind, Command] = {
     "fail_fetch": "fetch",
     "delay_fetch": "fetch",
     "hang_fetch": "fetch",
+    "fail_save": "save",
+    "delay_save": "save",
+    "hang_save": "save",
+    "corrupt_image": "save",
+    "fail_load": "load",
+    "delay_load": "load",
+    "hang_load": "load",
     "device": "forward",
     "row": "forward",
 }
@@ -76,6 +94,15 @@ class Fault:
     delay_s: float = 10.0
 
 
+def struck(faults: Iterable[Fault], kind: str, pages: int) -> set[int]:
+    """Of so many pages of a command, the indices of those that faults of a kind strike."""
+    found: set[int] = set()
+    for fault in faults:
+        if fault.kind.startswith(kind):
+            found.update(i for i in fault.pages or range(pages) if i < pages)
+    return found
+
+
 @dataclass(slots=True)
 class FaultPlan:
     """Faults by rate (chance per command; per row for "row") and by name. Used by one device."""
@@ -91,7 +118,7 @@ class FaultPlan:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self._seen = dict.fromkeys(("out", "in", "store", "fetch", "forward"), 0)
+        self._seen = dict.fromkeys(COUNTED.values(), 0)
         self._spent = set()
 
     def take_copy_faults(self, command: Copy, pages: int) -> list[Fault]:

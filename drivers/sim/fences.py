@@ -10,7 +10,15 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from tokenix.drivers.ops import CopyIn, CopyOut, Fetch, Store
+from tokenix.drivers.ops import (
+    CopyIn,
+    CopyOut,
+    Fetch,
+    ImageCommand,
+    LoadImage,
+    SaveImage,
+    Store,
+)
 
 NOTHING: frozenset[int] = frozenset()
 
@@ -21,6 +29,7 @@ class Queue(Enum):
     IN = "swap-in"
     STORE = "store"
     FETCH = "fetch"
+    IMAGE = "image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,19 @@ class Fences:
                 self._once(name, "slot", slots)
                 blocks = {page.block for page in command.pages}
                 return Flight(name, Queue.FETCH, block_reads=blocks, slot_writes=set(slots))
+
+    def image_flight(self, command: ImageCommand) -> Flight:
+        """What an image command touches."""
+        name = f"{type(command).__name__} {command.ticket}"
+        match command:
+            case SaveImage():
+                slots = {page.slot for page in command.pages}
+                return Flight(name, Queue.IMAGE, slot_reads=slots)
+            case LoadImage():
+                self._once(name, "slot", [page.slot for page in command.pages])
+                return Flight(name, Queue.IMAGE, slot_writes={p.slot for p in command.pages})
+            case _:
+                return Flight(name, Queue.IMAGE)
 
     def _in_range(self, name: str, what: str, numbers: Iterable[int], bound: int) -> bool:
         wrong = [n for n in numbers if not 0 <= n < bound]

@@ -21,7 +21,7 @@ from tokenix.drivers.ops import (
     PageStore,
     Store,
 )
-from tokenix.drivers.sim.faults import Fault
+from tokenix.drivers.sim.faults import Fault, struck
 from tokenix.drivers.sim.fences import Fences
 from tokenix.drivers.sim.store import HostPage, Memory, PageImage
 
@@ -200,9 +200,4 @@ class CopyUnderWay:
 
     def _struck(self, kind: str) -> set[int]:
         """Indices of the pages that faults of a kind strike."""
-        pages = range(len(self._command.pages))
-        struck: set[int] = set()
-        for fault in self._faults:
-            if fault.kind.startswith(kind):
-                struck.update(i for i in fault.pages or pages if i in pages)
-        return struck
+        return struck(self._faults, kind, len(self._command.pages))
