@@ -7,6 +7,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 import tokenix
 from tokenix.cli.bench import bench
+from tokenix.cli.kvquality import kv_quality
 from tokenix.cli.sim import sim
 from tokenix.cli.status import OK, UsageError
 from tokenix.syscalls.choices import KV_KINDS
@@ -29,6 +30,7 @@ Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
 
 app.command(sim)
 app.command(bench)
+bench.command(kv_quality, name="kv-quality")
 
 
 @app.command(usage="tokenix run [OPTIONS] [MODEL] [PROMPT]")

@@ -2,6 +2,6 @@
 
 from typing import Literal, get_args
 
-KvKind = Literal["f16", "bf16", "f32", "int8", "fp8", "int4"]
+KvKind = Literal["f32", "f16", "bf16", "int8", "fp8", "int4"]
 
 KV_KINDS: tuple[KvKind, ...] = get_args(KvKind)

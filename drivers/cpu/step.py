@@ -4,6 +4,7 @@
 replaces this class, or only the dense layers below it: `dense.multiply_item` and `pack_matrix`.
 """
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +77,6 @@ class ModelStep:
     ) -> None:
         check_shapes(config)
         self.config = config
-        self._arena = arena
         self._space = _Workspace()
         self._embed = weights.float32("embed").astype(dense.DTYPES[kind])
         self._weights = pack_layers(config, weights, kind, progress)
@@ -84,9 +84,22 @@ class ModelStep:
         self._head = dense.empty_packed(1, config.vocab_tokens, config.hidden, kind)[0]
         head = weights.float32("embed" if config.tied_embeddings else "head")
         dense.pack_matrix([head], kind, self._head)
-        reach = min(config.max_context_tokens, arena.frames * arena.shape.page_tokens)
-        self._cos, self._sin = rotary_tables(config, reach)
-        self.max_position = reach
+        elements = sum(w[:1].size for w in self._weights if w.ndim == 4) * config.layers
+        self._macs_per_token = elements
+        self._use(arena)
+
+    def over(self, arena: FrameArena) -> "ModelStep":
+        """The same weights over another arena. The two share working memory: logits of one are
+        valid until the next call of either."""
+        twin = copy.copy(self)
+        twin._use(arena)
+        return twin
+
+    def _use(self, arena: FrameArena) -> None:
+        config = self.config
+        self._arena = arena
+        self.max_position = min(config.max_context_tokens, arena.frames * arena.shape.page_tokens)
+        self._cos, self._sin = rotary_tables(config, self.max_position)
         self._shape = Shape(
             eps=config.rms_eps,
             heads=config.heads,
@@ -94,8 +107,6 @@ class ModelStep:
             head_dim=config.head_dim,
             layer_bytes=arena.shape.layer_bytes,
         )
-        elements = sum(w[:1].size for w in self._weights if w.ndim == 4) * config.layers
-        self._macs_per_token = elements
 
     def forward(self, tables: Int32, chunks: list[Chunk]) -> Float32:
         """Run the chunks; float32 [wanted rows, vocab] in their order, valid until the next call.
