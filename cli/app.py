@@ -7,6 +7,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 import tokenix
 from tokenix.cli.bench import bench
+from tokenix.cli.benchswap import swap as bench_swap
 from tokenix.cli.kvquality import kv_quality
 from tokenix.cli.sim import sim
 from tokenix.cli.status import OK, UsageError
@@ -31,6 +32,7 @@ Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
 app.command(sim)
 app.command(bench)
 bench.command(kv_quality, name="kv-quality")
+bench.command(bench_swap, name="swap")
 
 
 @app.command(usage="tokenix run [OPTIONS] [MODEL] [PROMPT]")

@@ -316,6 +316,7 @@ class Kernel(Launch):
             self.move(process, State.SWAPPED)
         self.move(process, State.SWAPPING_IN)
         return False
+            way=process.way,
 
     def _fetch(self, process: Process) -> bool:
         """Its pages rise from the swap file. True: they do not, they are computed again."""

@@ -156,6 +156,8 @@ class Lifecycle:
         usage, entity = process.usage, process.entity
         passed_s = self.now_s - process.charged_s
         process.charged_s = self.now_s
+        if state is State.SWAPPED and process.hold:
+            self.swapfile.note_held(process)
         usage.output_tokens = entity.delivered_tokens - process.inherited_tokens
         usage.stalls = entity.stalls
         if process.state in RESIDENT:
@@ -191,7 +193,7 @@ class Lifecycle:
         """The process may not run until `clear_hold`. Idempotent, legal in every state."""
         if not process.hold:
             process.held_since_s = self.now_s
-            self.swapfile.note_held(self.now_s)
+            self.swapfile.note_held(process)
         process.hold |= hold
         process.quiet_until = 0
         if process.state is State.READY:

@@ -53,6 +53,7 @@ class Memory(Landing):
         if space.deep:
             self._raise(process, now_s)
             return False
+        process.way = way.way
         self._attach_known_prefix(process, costs)
         goal = min(space.pages_for(process.length) + 1, space.pages_for(process.limit_tokens))
         growth = max(0, goal - space.mapped)
@@ -274,7 +275,8 @@ class Memory(Landing):
             return
         space.extend_keys(process.tokens, full)
         found = self.index.lookup(space.keys[:full])[space.mapped :]
-        way = choose_restore(found, len(found) * space.page_tokens, space.page_tokens, costs)
+        tokens = len(found) * space.page_tokens
+        way = choose_restore(found, tokens, space.page_tokens, costs, self.restore)
         if way.cut is not None:
             del found[way.cut :]
         space.attach(found)

@@ -43,6 +43,8 @@ class Process:
     """Entries of its block table that the device has and that are still right."""
     table_sent: bool = False
     """Whether the device has ever been told of its block table."""
+    way: str = ""
+    """How it got its memory last: swap-in, recompute, split (`swap.restore`)."""
     furthest: int = 0
     """The most tokens whose KV it had computed when it lost some; below it, computing is computing
     again."""

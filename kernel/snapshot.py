@@ -57,6 +57,7 @@ def vmstat(kernel: Lifecycle) -> dict[str, float]:
     for frame_state in FrameState:
         stats[f"frames.{frame_state.name.lower()}"] = memory.frames.count(frame_state)
     stats["frames.total"] = memory.frames.total
+    stats["frames.page_bytes"] = kernel.info.frame_bytes
     copies = memory.copies
     for name, tier in (("host", copies.host), ("disk", copies.disk)):
         for place_state in PlaceState:
@@ -72,6 +73,7 @@ def vmstat(kernel: Lifecycle) -> dict[str, float]:
     for lane in Lane:
         stats[f"swap.pages_{lane.value}"] = copies.stats.pages[lane]
         stats[f"swap.{lane.value}_s_per_page"] = copies.link.s_per_page(lane)
+    stats["trace.last"] = kernel.trace.last
     stats["swap.pages_lost"] = memory.pages_lost
     stats["swap.bytes"] = sum(copies.stats.pages.values()) * kernel.info.frame_bytes
     for name in (

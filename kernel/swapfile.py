@@ -120,9 +120,9 @@ class SwapFile:
         storing = self._memory.copies.transfers.count_pages(Lane.STORE)
         return math.inf if storing or self.state is not FileState.ON else self._look_s
 
-    def note_held(self, now_s: float) -> None:
-        """A process is held from now on."""
-        self._look_s = min(self._look_s, now_s + self._params.sink_held_s)
+    def note_held(self, process: Process) -> None:
+        """The process is held from now on, or has come to the host tier while it is."""
+        self._look_s = min(self._look_s, process.held_since_s + self._params.sink_held_s)
 
     def work(self, now_s: float) -> list[MemoryEvent]:
         """A bounded piece of what there is to do. Returns what became of processes."""

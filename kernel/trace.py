@@ -37,6 +37,11 @@ class TraceRing:
         self._events.append(event)
         self._digest.update(marshal.dumps((time_s, pid, kind, event.detail), NO_REFERENCES))
 
+    @property
+    def last(self) -> int:
+        """Number of the newest event."""
+        return self._seq
+
     def since(self, seq: int, limit: int, pid: Pid | None = None) -> Iterator[TraceEvent]:
         """Events with a greater number than `seq`, oldest first, at most `limit`."""
         left = limit

@@ -14,6 +14,7 @@ from tokenix.kernel.calls import (
     TurnEnd,
     WaitResult,
 )
+from tokenix.kernel.params import Params
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls.inproc import Syscalls
@@ -22,6 +23,7 @@ from tokenix.syscalls.requests import Prompt, SpawnOptions, raise_if_failed, tex
 __all__ = [
     "ExitReason",
     "Output",
+    "Params",
     "Pid",
     "ProcessStat",
     "Progress",

@@ -1,0 +1,347 @@
+"""What pausing and coming back cost, on the real driver, against what memory and disk can do.
+
+    preempt   SIGSTOP until the process is out of the way, while others decode; dirty pages go first
+    resume    SIGCONT until the next token, with all pages in the host tier, or in the swap file
+    planner   the same by each way back, over the length of the context
+
+Two processes of one length take turns in a pool that holds one of them: each comes back to frames
+that the other has used. The first run of each is not counted.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import tokenix
+from tokenix.syscalls.inproc import Syscalls
+from tokenix.syscalls.types import Params, Pid, ProcessStat
+
+PAGE = 16
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
+"""Tokens of the contexts of the planner's rows."""
+OUTPUT = 48
+"""Tokens that a process may generate that takes turns: more than it lives to."""
+LONG_OUTPUT = 1024
+"""The same for those that are preempted while all decode."""
+TURNS = 7
+ROUNDS = 3
+"""Of each way back, in turn, so that a change of the machine's pace meets all; the way that
+computes everything again is taken in one only."""
+STREAMS = 4
+"""That decode while one of them is preempted."""
+POLL_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Seconds until all is back, by one way (None: it was not taken)."""
+
+    tokens: int
+    swap_in_s: float
+    recompute_s: float
+    split_s: float
+    auto_s: float
+    chosen: str
+
+    @property
+    def best_s(self) -> float:
+        return min(self.swap_in_s, self.recompute_s, self.split_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    preempt_ms_p50: float
+    preempt_ms_p95: float
+    decode_step_ms_p50: float
+    clean_share: float
+    """Of the pages of preempted processes."""
+    resume_ms_per_1k_p50: float
+    """From the host tier, per 1,000 tokens."""
+    resume_ms_per_1k_p95: float
+    resume_rate_of_memcpy: float
+    """Bytes per second of coming back from the host tier, as a share of a plain copy's."""
+    disk_resume_ms_per_1k_p50: float
+    disk_resume_ms_per_1k_p95: float
+    resume_rate_of_disk: float
+    """The same from the swap file, as a share of reading it without a cache."""
+    planner: tuple[Way, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """What `tokenix bench swap --json` prints."""
+        rows = [{**asdict(way), "auto_of_best": way.auto_s / way.best_s} for way in self.planner]
+        return {**asdict(self), "planner": rows}
+
+
+WAYS = ("recompute", "swap-in", "split", "auto")
+
+Tell = Callable[[str], None]
+
+
+def measure(
+    directory: str,
+    longest: int = LENGTHS[-1],
+    length: int = 1024,
+    turns: int = TURNS,
+    watch: Tell | None = None,
+    **boot: Any,
+) -> Report:
+    """Everything. `directory`: where the swap file goes; `longest`: of the planner's rows;
+    `length`: tokens of the contexts that are preempted and come back; `boot`: of `tokenix.boot`."""
+    tell = watch or (lambda _: None)
+    tell("preempting")
+    preempt_s, step_s, clean = measure_preempt(length, turns, **boot)
+    tell("coming back from the host tier")
+    host = measure_resume(length, turns, None, **boot)
+    tell("coming back from the swap file")
+    disk = measure_resume(length, turns, directory, **boot)
+    rows = []
+    for tokens in (tokens for tokens in LENGTHS if tokens <= longest):
+        tell(f"ways back with {tokens} tokens")
+        rows.append(measure_ways(tokens, **boot))
+    per_1k = 1e3 / (length / 1e3)
+    return Report(
+        preempt_ms_p50=1e3 * statistics.median(preempt_s),
+        preempt_ms_p95=1e3 * _p95(preempt_s),
+        decode_step_ms_p50=1e3 * step_s,
+        clean_share=clean,
+        resume_ms_per_1k_p50=per_1k * statistics.median(host.seconds),
+        resume_ms_per_1k_p95=per_1k * _p95(host.seconds),
+        resume_rate_of_memcpy=host.bytes_per_s / memcpy_bytes_per_s(host.page_bytes),
+        disk_resume_ms_per_1k_p50=per_1k * statistics.median(disk.seconds),
+        disk_resume_ms_per_1k_p95=per_1k * _p95(disk.seconds),
+        resume_rate_of_disk=disk.bytes_per_s / disk_bytes_per_s(directory, disk.page_bytes),
+        planner=tuple(rows),
+    )
+
+
+# ---- preempting ----
+
+
+def measure_preempt(length: int, turns: int, **boot: Any) -> tuple[list[float], float, float]:
+    """Seconds of each preemption, the median step, and the share of pages that were clean."""
+    pages = STREAMS * _pages(length, LONG_OUTPUT)
+    seconds: list[float] = []
+    clean = total = 0
+    with tokenix.boot(device_pages=pages, host_pages=2 * pages, **boot) as k:
+        pids = [_start(k, length, i, LONG_OUTPUT) for i in range(STREAMS)]
+        step_s = _median_step_s(k, pids[0])
+        for turn in range(turns * STREAMS):
+            pid = pids[turn % STREAMS]
+            since = _last_event(k)
+            k.kill(pid, tokenix.SIGSTOP)
+            _until_state(k, pid, "swapped")
+            pause, out = _events(k, since, pid, "pause"), _events(k, since, pid, "state")
+            end_s = next(e.time_s for e in out if ("new", "swapped") in e.detail)
+            seconds.append(end_s - pause[0].time_s)
+            detail = dict(pause[0].detail)
+            total += int(detail["pages"])
+            clean += int(detail["pages"]) - int(detail["dirty"])
+            k.kill(pid, tokenix.SIGCONT)
+            _until_state(k, pid, "ready", "running")
+    return seconds, step_s, clean / total
+
+
+# ---- coming back ----
+
+
+@dataclass(frozen=True, slots=True)
+class Returns:
+    seconds: list[float]
+    """Of the copies of each return, from the decision to the last page."""
+    bytes_per_s: float
+    page_bytes: int
+
+
+def measure_resume(length: int, turns: int, directory: str | None, **boot: Any) -> Returns:
+    """Two processes take turns: all pages of one come from the host tier, or, if `directory` says
+    where, from the swap file."""
+    pages = _pages(length)
+    with _pair(length, pages + 8 if directory else 3 * pages, directory, **boot) as pair:
+        k, seconds, loaded = pair.k, [], []
+        for turn in range(2 + 2 * turns):
+            pid = pair.pids[turn % 2]
+            before = k.stat(pid)
+            since = _last_event(k)
+            pair.swap_places(pid)
+            if turn < 2:
+                continue
+            after = k.stat(pid)
+            begin = _events(k, since, pid, "fetch") or _events(k, since, pid, "resume")
+            states = _events(k, since, pid, "state")
+            end_s = next(e.time_s for e in states if ("new", "ready") in e.detail)
+            seconds.append(end_s - begin[0].time_s)
+            loaded.append(_loaded(before, after, directory is not None))
+        page_bytes = int(k.vmstat()["frames.page_bytes"])
+    return Returns(seconds, statistics.median(map(_rate, loaded, seconds)), page_bytes)
+
+
+def _loaded(before: ProcessStat, after: ProcessStat, deep: bool) -> int:
+    name = "fetched_bytes" if deep else "swapped_in_bytes"
+    return int(getattr(after.rusage, name) - getattr(before.rusage, name))
+
+
+def _rate(size: int, seconds: float) -> float:
+    return size / seconds
+
+
+def measure_ways(length: int, **boot: Any) -> Way:
+    """The same context brought back by each way, from the host tier: to the next token."""
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    chosen = ""
+    with _pair(length, 3 * _pages(length), None, **boot) as pair:
+        for turn in range(ROUNDS):
+            for way in WAYS if turn == 0 else WAYS[1:]:
+                pair.k.sysctl("swap.restore", way)
+                for pid in pair.pids:
+                    before, since = pair.k.stat(pid), _last_event(pair.k)
+                    seconds[way].append(pair.swap_places(pid))
+                    if way == "auto":
+                        chosen = _way_of(pair.k, before, since)
+    recompute_s, swap_in_s, split_s, auto_s = (min(seconds[way]) for way in WAYS)
+    return Way(length, swap_in_s, recompute_s, split_s, auto_s, chosen)
+
+
+def _way_of(k: Syscalls, before: ProcessStat, since: int) -> str:
+    resume = dict(_events(k, since, before.pid, "resume")[0].detail)
+    return str(resume["way"])
+
+
+class _pair:
+    """Two processes of `length` tokens, of which one has its pages on the device."""
+
+    def __init__(self, length: int, host_pages: int, directory: str | None, **boot: Any) -> None:
+        pages = _pages(length)
+        if directory is not None:
+            params = Params(sink_held_s=0.0, reclaim_low_share=0.0, reclaim_high_share=0.0)
+            boot |= {"swap_dir": directory, "swap_bytes": 4 * pages << 20, "params": params}
+        self.k = tokenix.boot(device_pages=pages + 1, host_pages=host_pages, **boot)
+        self.pids: list[Pid] = []
+        self._deep = directory is not None
+        for i in range(2):
+            for pid in self.pids:
+                self._stop(pid)
+            self.pids.append(_start(self.k, length, i, OUTPUT))
+
+    def __enter__(self) -> "_pair":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.k.close()
+
+    def swap_places(self, pid: Pid) -> float:
+        """Stop the other, continue `pid`; seconds from the decision to its next token."""
+        self._stop(next(other for other in self.pids if other != pid))
+        while self.k.read(pid, block=False).outputs:
+            pass
+        since = _last_event(self.k)
+        self.k.kill(pid, tokenix.SIGCONT)
+        token_s: float = self.k.read(pid, 1).outputs[0].time_s
+        begin = _events(self.k, since, pid, "fetch") or _events(self.k, since, pid, "resume")
+        return token_s - float(begin[0].time_s)
+
+    def _stop(self, pid: Pid) -> None:
+        self.k.kill(pid, tokenix.SIGSTOP)
+        _until_state(self.k, pid, "swapped")
+        if self._deep:
+            _until(lambda: self.k.vmstat()["disk.valid"] >= self.k.stat(pid).pages - 1)
+
+
+# ---- what the machine can do ----
+
+
+def memcpy_bytes_per_s(page_bytes: int, total_bytes: int = 256 << 20) -> float:
+    """Copying pages in memory, more of them than caches hold; the best of some."""
+    import numpy as np
+
+    pages = total_bytes // page_bytes
+    source = np.ones((pages, page_bytes), np.uint8)
+    target = np.zeros_like(source)
+
+    def copy() -> None:
+        for i in range(pages):
+            target[i] = source[i]
+
+    return pages * page_bytes / min(_timed(copy) for _ in range(5))
+
+
+def disk_bytes_per_s(directory: str, page_bytes: int, pages: int = 64) -> float:
+    """Reading a file page by page, past the page cache where the file system allows that."""
+    import mmap
+
+    size = -(-page_bytes // 4096) * 4096
+    with tempfile.NamedTemporaryFile(dir=directory) as file:
+        for _ in range(pages):
+            file.write(os.urandom(size))
+        file.flush()
+        os.fsync(file.fileno())
+        try:
+            fd = os.open(file.name, os.O_RDONLY | os.O_DIRECT)
+        except OSError:
+            fd = os.open(file.name, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        buffer = mmap.mmap(-1, size)
+        try:
+            seconds = _timed(lambda: [os.preadv(fd, [buffer], i * size) for i in range(pages)])
+        finally:
+            os.close(fd)
+    return pages * size / seconds
+
+
+def _timed(act: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    act()
+    return time.perf_counter() - before
+
+
+# ---- small things ----
+
+
+def _pages(length: int, output: int = OUTPUT) -> int:
+    """With room for the output."""
+    return -(-(length + output) // PAGE) + 1
+
+
+def _start(k: Syscalls, length: int, number: int, output: int) -> Pid:
+    """A process with a context of its own, that has begun to decode."""
+    prompt = [1000 + (number * 7919 + i * 31) % 30000 for i in range(length)]
+    pid = k.spawn(prompt, max_tokens=output, qos="stream", tokens_per_s=1000.0, ignore_eos=True)
+    k.read(pid, 1)
+    return pid
+
+
+def _median_step_s(k: Syscalls, pid: Pid, tokens: int = 24) -> float:
+    times: list[float] = []
+    while k.read(pid, block=False).outputs:
+        pass
+    while len(times) < tokens:
+        times += [output.time_s for output in k.read(pid).outputs]
+    return statistics.median(b - a for a, b in pairwise(times))
+
+
+def _last_event(k: Syscalls) -> int:
+    return int(k.vmstat()["trace.last"])
+
+
+def _events(k: Syscalls, since: int, pid: Pid, kind: str) -> list[Any]:
+    return [event for event in k.trace(pid, since) if event.kind == kind]
+
+
+def _until_state(k: Syscalls, pid: Pid, *states: str) -> None:
+    _until(lambda: k.stat(pid).state in states)
+
+
+def _until(true: Callable[[], bool], limit_s: float = 60.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not true():
+        if time.monotonic() > end_s:
+            raise TimeoutError("the kernel did not come to it")
+        time.sleep(POLL_S)
+
+
+def _p95(values: Sequence[float]) -> float:
+    return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
