@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.memory import Memory
-from tokenix.kernel.state import MOVING, RESIDENT, State
+from tokenix.kernel.state import MOVING, RESIDENT, Hold, State
 from tokenix.mm import audit
 from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pfn, Pid
@@ -22,7 +22,8 @@ def check(kernel: Kernel) -> None:
     audit.check(memory.frames, memory.index, spaces, kernel.segments.pinned_pages())
     mapped = [page for process in kernel.processes.values() for page in process.space.pages]
     check_tiers(memory, [*mapped, *kernel.segments.pinned_pages()])
-    check_pins(memory)
+    check_pins(memory, kernel.images.pinned_slots(), kernel.images.count_arriving())
+    _check_images(kernel)
     for process in kernel.processes.values():
         active = process.state in RESIDENT
         assert process.space.active == active, f"{process.pid} is {process.state.value}"
@@ -56,6 +57,8 @@ def check_idle(kernel: Kernel) -> None:
         assert valid <= memory.index.count_idle() + pinned, "places are kept for nobody"
     assert not list(memory.copies.transfers.peek_all()), "transfers leak"
     assert not kernel.readers and not kernel.waiters, "blocked calls leak"
+    images = kernel.images
+    assert not images.jobs and not images.pending and not images.kept, "images leak"
 
 
 def check_tiers(memory: Memory, mapped: Sequence[Page]) -> None:
@@ -84,11 +87,12 @@ def _check_tier(tier: Tier, copies: list[tuple[int | None, int, Page]]) -> None:
     assert books.written == books.returned + books.dropped + books.resident, "pages are accounted"
 
 
-def check_pins(memory: Memory) -> None:
-    """What copies in flight read and write is pinned, and nothing else is."""
+def check_pins(memory: Memory, saved: Sequence[int] = (), arriving: int = 0) -> None:
+    """What copies in flight read and write is pinned, and nothing else is. `saved`: slots that are
+    being written to images; `arriving`: pages that come out of some."""
     copies = memory.copies
     frames: Counter[int] = Counter()
-    slots: Counter[int] = Counter()
+    slots: Counter[int] = Counter(saved)
     blocks: Counter[int] = Counter()
     writing: Counter[Lane] = Counter()
     for transfer in copies.transfers.peek_all():
@@ -110,9 +114,23 @@ def check_pins(memory: Memory) -> None:
     ):
         for place in range(total):
             assert pins(place) == counted[place], f"pins of {name} {place}"
-    into_slots = writing[Lane.OUT] + writing[Lane.FETCH]
+    into_slots = writing[Lane.OUT] + writing[Lane.FETCH] + arriving
     assert copies.host.count(PlaceState.WRITING) == into_slots, "slots are written by copies"
     assert copies.disk.count(PlaceState.WRITING) == writing[Lane.STORE], "so are blocks"
+
+
+def _check_images(kernel: Kernel) -> None:
+    """Who is being suspended is held for that, and for nothing else; idle images are of those that
+    wait for input."""
+    images = kernel.images
+    leaving = [pid for pid in kernel.processes if images.is_leaving(pid)]
+    assert not set(leaving) & set(images.pending), "a process is saved once it has left"
+    for pid, process in kernel.processes.items():
+        suspended = pid in images.pending or pid in leaving
+        assert suspended == bool(process.hold & Hold.SUSPEND), f"{pid} is held for no suspend"
+        assert not (pid in leaving and process.out), "what is in an image is not read"
+    for pid, path in images.kept.items():
+        assert kernel.processes[pid].hold & Hold.INPUT and path in images.files
 
 
 def _check_queues(kernel: Kernel) -> None:

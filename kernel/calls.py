@@ -69,6 +69,10 @@ class TextStream(Protocol):
 
     def copy(self) -> "TextStream": ...
 
+    def freeze(self) -> bytes:
+        """All of its state, for an image."""
+        ...
+
 
 # ---- requests ----
 
@@ -249,6 +253,44 @@ class Swapoff(Asks[int]):
 
 
 @dataclass(frozen=True, slots=True)
+class ImageDir(Asks[int]):
+    """Keep images in `directory` -> processes that came back: those that waited for input, if
+    `resume`; if not, their images are wiped. Asked once, at boot. EPERM, EBUSY, EIO."""
+
+    directory: str
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend(Asks["ImageInfo"]):
+    """Write a process to an image and end it with reason `suspended` -> ImageInfo. ESRCH, EINVAL,
+    EEXIST, EBUSY, ENOSPC, EIO, ETIMEDOUT: after these it goes on as if nothing had happened."""
+
+    pid: Pid
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume(Asks[Pid]):
+    """The process of an image goes on -> its new pid. ENOENT, EBADMSG (damaged), EINVAL (another
+    model or format), E2BIG, EAGAIN, EBUSY, EIO, ETIMEDOUT. The image is gone afterwards."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Images(Asks[tuple["ImageInfo", ...]]):
+    """-> ImageInfo of every image that was made by `suspend` and that the caller may see."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnlinkImage(Asks[None]):
+    """Remove an image. ENOENT, EBUSY."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trace(Asks[tuple[TraceEvent, ...]]):
     """Trace events after sequence number `since` -> tuple of TraceEvent. ESRCH, EPERM."""
 
@@ -259,14 +301,15 @@ class Trace(Asks[tuple[TraceEvent, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class CancelCall(Asks[bool]):
-    """Take back a blocked Read or Wait; it is answered with EINTR."""
+    """Take back a blocked Read or Wait, a Suspend or Resume; it is answered with EINTR."""
 
     call_id: int
 
 
 Request = (
     Spawn | Read | Write | Fork | Wait | Kill | Nice | SetRlimit | ShmOpen | ShmUnlink
-    | Stat | Ps | Vmstat | Sysctl | Swapon | Swapoff | Trace | CancelCall
+    | Stat | Ps | Vmstat | Sysctl | Swapon | Swapoff | ImageDir | Suspend | Resume | Images
+    | UnlinkImage | Trace | CancelCall
 )  # fmt: skip
 
 
@@ -287,6 +330,8 @@ class ExitReason(enum.Enum):
     REFUSED = "refused"
     """It waited too long for its first token to be worth computing."""
     ERROR = "error"
+    SUSPENDED = "suspended"
+    """It is in an image; its unread output is there too."""
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):
@@ -357,6 +402,15 @@ class WaitResult:
     reason: ExitReason
     error: str
     rusage: Rusage
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """An image of a suspended process."""
+
+    name: str
+    tenant: str
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

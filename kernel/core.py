@@ -17,9 +17,10 @@ from tokenix.drivers.ops import (
     CopyFailed,
     DeviceFault,
     ForwardDone,
+    ImageDone,
     SwapChanged,
 )
-from tokenix.kernel import handlers
+from tokenix.kernel import handlers, imaging
 from tokenix.kernel.calls import ExitReason, KernelError
 from tokenix.kernel.commit import Drawn, commit_decodes, commit_row, find_quiet_until
 from tokenix.kernel.event import Call, Command, Event
@@ -66,6 +67,7 @@ class Kernel(Launch):
         if self.in_flight is None:
             self._act()
         self._write_behind()
+        imaging.work(self)
         self._memory_events(self.swapfile.work(self.now_s))
         self.memory.balance()
         commands = self.commands[:]
@@ -80,6 +82,9 @@ class Kernel(Launch):
         overdue = self.memory.copies.transfers.next_deadline_s()
         if overdue is not None:
             times.append(overdue)
+        image_s = self.images.next_wake_s()
+        if image_s is not None:
+            times.append(image_s)
         if self.swapfile.next_look_s < math.inf:
             times.append(max(self.swapfile.next_look_s, self._copies_resume_s))
         idle = not (self.memory.frames.stranded or self.swapfile.busy)
@@ -105,6 +110,8 @@ class Kernel(Launch):
                 self._forward_done(event)
             case DeviceFault():
                 self._device_fault(event)
+            case ImageDone():
+                imaging.done(self, event)
             case CopyDone() | CopyFailed():
                 if isinstance(event, CopyFailed):
                     self.counters.copies_failed += 1
@@ -221,6 +228,7 @@ class Kernel(Launch):
             if process is not None and process.deadline_s == when:
                 self.exit(process, ExitReason.DEADLINE)
         self._memory_events(self.memory.expire(self.now_s))
+        imaging.look(self)
 
     # ---- what to do ----
 
@@ -228,7 +236,7 @@ class Kernel(Launch):
         """Make a plan and carry it out."""
         for process in list(self.scheduler.held.values()):
             assert isinstance(process, Process)
-            if process.hold & Hold.SIGNAL:
+            if process.hold & (Hold.SIGNAL | Hold.SUSPEND):
                 self._pause(process, Pause(process.pid, PauseMode.SWAP, "stopped"))
         plan = self.scheduler.plan(self.memory.view(), self.now_s)
         self._plan_wake_s = plan.wake_s
@@ -308,6 +316,7 @@ class Kernel(Launch):
         self.trace.add(
             self.now_s, process.pid, "resume" if state is State.SWAPPED else "admit",
             pages=process.space.mapped, computed=process.space.computed, tokens=process.length,
+            way=process.way,
         )  # fmt: skip
         if not self.memory.awaits(process.pid):
             self._arrive(process)
@@ -316,7 +325,6 @@ class Kernel(Launch):
             self.move(process, State.SWAPPED)
         self.move(process, State.SWAPPING_IN)
         return False
-            way=process.way,
 
     def _fetch(self, process: Process) -> bool:
         """Its pages rise from the swap file. True: they do not, they are computed again."""

@@ -7,7 +7,7 @@ import errno
 import math
 from typing import Final
 
-from tokenix.kernel import control, snapshot
+from tokenix.kernel import control, imaging, snapshot
 from tokenix.kernel.birth import (
     check_fits,
     check_nice,
@@ -21,22 +21,27 @@ from tokenix.kernel.calls import (
     CancelCall,
     ExitReason,
     Fork,
+    ImageDir,
+    Images,
     Kill,
     Nice,
     Principal,
     Ps,
     Read,
     ReadResult,
+    Resume,
     SetRlimit,
     ShmOpen,
     ShmUnlink,
     Signal,
     Spawn,
     Stat,
+    Suspend,
     Swapoff,
     Swapon,
     Sysctl,
     Trace,
+    UnlinkImage,
     Vmstat,
     Wait,
     Write,
@@ -90,10 +95,15 @@ def handle(kernel: Lifecycle, call: Call) -> object:
             return control.sysctl(kernel, who, request)
         case Swapon() | Swapoff() as request:
             return swap(kernel, call, request)
+        case ImageDir() | Suspend() | Resume() | UnlinkImage() as request:
+            return image(kernel, call, request)
+        case Images():
+            return kernel.images.of(who)
         case Trace() as request:
             return trace(kernel, who, request)
         case CancelCall() as request:
-            return kernel.cancel(who, request.call_id)
+            taken = kernel.cancel(who, request.call_id)
+            return taken or imaging.cancel(kernel, who, request.call_id)
     return None
 
 
@@ -110,6 +120,25 @@ def swap(kernel: Lifecycle, call: Call, request: Swapon | Swapoff) -> object:
     else:
         kernel.swapfile.swapoff(call.call_id)
     kernel.trace.add(kernel.now_s, None, name)
+    return BLOCKED
+
+
+# ---- images ----
+
+
+def image(
+    kernel: Lifecycle, call: Call, request: ImageDir | Suspend | Resume | UnlinkImage
+) -> object:
+    """All of them are answered when the disk has done its part."""
+    match request:
+        case ImageDir():
+            imaging.open_images(kernel, call, request)
+        case Suspend():
+            imaging.suspend(kernel, call, request)
+        case Resume():
+            imaging.resume(kernel, call, request)
+        case UnlinkImage():
+            imaging.unlink(kernel, call, request)
     return BLOCKED
 
 

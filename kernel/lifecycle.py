@@ -25,6 +25,7 @@ from tokenix.kernel.calls import (
 )
 from tokenix.kernel.commit import close_turn, take_output
 from tokenix.kernel.event import Call, Command, Reply, WaitingCall
+from tokenix.kernel.images import Images
 from tokenix.kernel.memory import Memory
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import STALE, Process
@@ -75,6 +76,9 @@ class Lifecycle:
         self.swapfile = SwapFile(
             self.memory, self.params, self.commands.append, self.new_ticket, self.reply
         )
+        self.images = Images(
+            self.params, info.frame_bytes, self.commands.append, self.new_ticket, self.reply
+        )
         self._view: tuple[float, MemoryView] | None = None
 
     # ---- look-up ----
@@ -99,6 +103,8 @@ class Lifecycle:
         process = self.find(who, pid)
         if process.exit_reason is not None:
             raise error(errno.ESRCH, f"process {pid} has ended ({process.exit_reason.value})")
+        if self.images.jobs and self.images.is_leaving(pid):
+            raise error(errno.EBUSY, f"process {pid} is being suspended")
         return process
 
     def view_of_now(self) -> MemoryView:
@@ -124,6 +130,8 @@ class Lifecycle:
         process.charged_s = self.now_s
         self.watch_deadline(process)
         self._requeue(process)
+        if process.hold & Hold.INPUT:
+            self.images.note_waiting(process.pid, self.now_s)
 
     def watch_deadline(self, process: Process) -> None:
         """Its deadline was set or changed."""
@@ -148,6 +156,8 @@ class Lifecycle:
         self.charge(process)
         process.state = state
         self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
+        if state is State.SWAPPED and process.hold:
+            self.swapfile.note_held(process)
         self._requeue(process)
 
     def charge(self, process: Process) -> None:
@@ -156,8 +166,6 @@ class Lifecycle:
         usage, entity = process.usage, process.entity
         passed_s = self.now_s - process.charged_s
         process.charged_s = self.now_s
-        if state is State.SWAPPED and process.hold:
-            self.swapfile.note_held(process)
         usage.output_tokens = entity.delivered_tokens - process.inherited_tokens
         usage.stalls = entity.stalls
         if process.state in RESIDENT:
@@ -221,6 +229,7 @@ class Lifecycle:
             self.exit(process, reason, problem)
             return
         self.set_hold(process, Hold.INPUT)
+        self.images.note_waiting(process.pid, self.now_s)
         self.serve_readers(process)
         self.begin_turn(process)
 
@@ -229,6 +238,7 @@ class Lifecycle:
         if not process.hold & Hold.INPUT or process.state is State.ZOMBIE:
             return
         if process.stdin:
+            self.images.note_runs(process.pid, self.now_s)
             process.tokens.extend(process.stdin)
             process.stdin.clear()
             process.prompt_tokens = process.length
@@ -252,6 +262,7 @@ class Lifecycle:
         self.memory.release(process)
         if process.table_sent:
             self.dropped.append(process.pid)
+        self.images.note_gone(process, self.now_s)
         self.move(process, State.ZOMBIE)
         del self.processes[process.pid]
         self.zombies[process.pid] = process
@@ -337,6 +348,8 @@ class Lifecycle:
             self.scheduler.note_read(process, self.now_s, len(result.outputs))
             if process.hold & Hold.PIPE and process.unread < self.params.pipe_tokens:
                 self.clear_hold(process, Hold.PIPE)
+            if process.hold & Hold.INPUT:
+                self.images.note_waiting(process.pid, self.now_s)
         return result
 
     def _serve_waiters(self, process: Process) -> None:

@@ -42,6 +42,14 @@ class Params:
     while there are slots enough, so that those can be had at once."""
     sink_lead_s: float = 10.0
     """Pages of a paused stream sink only if nothing is owed to its reader for so long."""
+    image_idle_s: float | None = None
+    """A process that has waited for input so long gets an image; None: none does."""
+    max_image_bytes: int = 16 << 30
+    """Of all images together; suspend gives ENOSPC above."""
+    image_io_s: float = 30.0
+    """An image command is given up after so long ..."""
+    image_bytes_per_s: float = 20e6
+    """... and the time that a disk of this speed takes."""
     prefix_cache: bool = True
     poison: bool = False
     """Fill freed frames with junk (tests)."""
@@ -54,4 +62,6 @@ class Params:
         assert 0 <= self.sink_low_share <= self.sink_high_share <= 0.5, (
             "watermarks of the host tier"
         )
+        assert self.image_idle_s is None or self.image_idle_s > 0
+        assert self.max_image_bytes >= 0 and self.image_io_s > 0 and self.image_bytes_per_s > 0
         assert self.max_faults >= 1 and self.max_forks >= 1

@@ -81,6 +81,10 @@ def vmstat(kernel: Lifecycle) -> dict[str, float]:
         "output_tokens", "preemptions", "plan_misses", "copies_failed", "device_faults",
     ):  # fmt: skip
         stats[name] = getattr(counters, name)
+    images = kernel.images
+    stats["images.count"], stats["images.bytes"] = len(images.files), images.used_bytes()
+    for name in ("saved", "resumed", "failed", "refused", "pages_lost"):
+        stats[f"images.{name}"] = getattr(images.stats, name)
     for reason, count in sorted(counters.exits.items()):
         stats[f"exits.{reason}"] = count
     return stats

@@ -42,6 +42,8 @@ class Hold(enum.Flag):
     SIGNAL = enum.auto()
     PIPE = enum.auto()
     INPUT = enum.auto()
+    SUSPEND = enum.auto()
+    """It is being written to an image."""
 
 
 ALLOWED: dict[State, frozenset[State]] = {

@@ -172,6 +172,13 @@ class AddressSpace:
         """KV of one more token is written, and its page is not full yet."""
         self.computed += 1
 
+    def attach_tail(self, page: Page, computed: int) -> None:
+        """Map a partly written page behind full ones (a paused space)."""
+        assert not self.active and self.computed == self.mapped * self.page_tokens < computed
+        assert computed < self.computed + self.page_tokens, "a full page is attached"
+        self._map(page)
+        self.computed = computed
+
     def share_full_pages(self, child: "AddressSpace") -> None:
         """Map every full page into `child` (fork); the partial tail is the caller's business."""
         full = self.computed // self.page_tokens

@@ -8,6 +8,8 @@ Both brackets hold a bounded number of bytes or characters, so a push costs O(to
 import codecs
 from collections.abc import Iterable
 
+import msgspec
+
 from tokenix.models.tokenizer import Tokenizer
 
 
@@ -41,6 +43,17 @@ def _failures(text: str) -> tuple[int, ...]:
             border = table[border - 1]
         table.append(border + 1 if text[border] == char else 0)
     return tuple(table)
+
+
+class _Frozen(msgspec.Struct, frozen=True, array_like=True):
+    """The fields of a TextStream."""
+
+    stops: tuple[str, ...]
+    skip: bool
+    bytes: bytes
+    held: str
+    matched: tuple[int, ...]
+    stopped: str | None
 
 
 class TextStream:
@@ -91,6 +104,25 @@ class TextStream:
         twin._skip_space, twin._bytes, twin._held = self._skip_space, self._bytes, self._held
         twin._matched, twin.stopped = self._matched, self.stopped
         return twin
+
+    def freeze(self) -> bytes:
+        """All of its state but the tokenizer."""
+        state = _Frozen(
+            self._stops.strings, self._skip_space, self._bytes, self._held, self._matched,
+            self.stopped,
+        )  # fmt: skip
+        return msgspec.msgpack.encode(state)
+
+    @classmethod
+    def thaw(cls, tokenizer: Tokenizer, data: bytes) -> "TextStream":
+        """A stream that goes on where one was frozen. ValueError for what `freeze` did not make."""
+        state = msgspec.msgpack.decode(data, type=_Frozen)
+        stream = cls(tokenizer, state.stops)
+        if len(state.matched) != len(stream._stops.strings):
+            raise ValueError("as many stop strings as matches")
+        stream._skip_space, stream._bytes, stream._held = state.skip, state.bytes, state.held
+        stream._matched, stream.stopped = state.matched, state.stopped
+        return stream
 
     def _take(self, data: bytes, final: bool) -> str:
         joined = self._bytes + data

@@ -254,3 +254,12 @@ def inherit(parent: SchedEntity, child: SchedEntity) -> None:
     child.resident_since_s = 0.0
     child.paused_since_s = math.inf
     child.charged_tokens = child.delivered_tokens
+
+
+def revive(entity: SchedEntity, delivered: int, read: int, read_rate: float, now_s: float) -> None:
+    """It comes out of an image. Nobody knows what its reader has been shown in the meantime, so it
+    counts as before the first token, as a newcomer does."""
+    entity.delivered_tokens = entity.charged_tokens = delivered
+    entity.read_tokens = read
+    entity.read_rate = read_rate
+    entity.waiting_since_s = entity.last_read_s = now_s

@@ -131,6 +131,12 @@ class Scheduler:
         """A fork continues where its parent stands."""
         reader.inherit(parent, child)
 
+    def revive(
+        self, entity: SchedEntity, delivered: int, read: int, read_rate: float, now_s: float
+    ) -> None:
+        """A process of an image: its reader begins to wait now."""
+        reader.revive(entity, delivered, read, read_rate, now_s)
+
     # ---- inside -------------------------------------------------------------------------------
 
     def _world(self, memory: MemoryView, now_s: float) -> World:
