@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("mm", "swap", "sched", "models", "drivers", "kernel", "syscalls", "cli", "bench")
 """The folders that make up the import package `tokenix`, as shipped in the wheel."""
 
-FOLDERS = (*PACKAGES, "tests")
+FOLDERS = (*PACKAGES, "examples", "tests")
 """All top-level folders with code in them. Each has a README.md and none an `__init__.py`."""
 
 
