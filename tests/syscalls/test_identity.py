@@ -141,16 +141,15 @@ def test_seeded_forks_differ_and_repeat(shared: Syscalls) -> None:
 @pytest.mark.parametrize("kv_dtype", ["int8", "fp8", "int4"])
 def test_codes_survive_everything_too(kv_dtype: str) -> None:
     """Alone, batched, swapped, computed again and forked: the same bits in every format."""
-    cases = CASES[:3]
+    cases = CASES[:2]
     with machine(prefix_cache=False, kv_dtype=kv_dtype) as k:
         expected = [drawn(k, k.spawn(prompt, **options)) for prompt, options in cases]
-        for mode, every in ((PauseMode.SWAP, 2), (PauseMode.RECOMPUTE, 7)):
-            scheduler = rude(k, every, mode)
-            pids = [k.spawn(prompt, **options) for prompt, options in cases]
-            assert [drawn(k, pid) for pid in pids] == expected
-            assert scheduler.forced[mode] >= 2
-            for pid in pids:
-                k.wait(pid)
+        scheduler = rude(k, 3, PauseMode.SWAP, PauseMode.RECOMPUTE)
+        pids = [k.spawn(prompt, **options) for prompt, options in cases]
+        assert [drawn(k, pid) for pid in pids] == expected
+        assert min(scheduler.forced[mode] for mode in (PauseMode.SWAP, PauseMode.RECOMPUTE)) >= 2
+        for pid in pids:
+            k.wait(pid)
         prompt, options = cases[0]
         parent = k.spawn(prompt, **options)
         k.read(parent, max_tokens=5)
