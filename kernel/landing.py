@@ -77,6 +77,8 @@ class Landing(Tiers):
                 continue
             self.truncate(process, process.space.pages.index(page))
             if process.state is State.SWAPPING_IN and process.space.active:
+                if process.space.gap:
+                    self.truncate(process, process.space.pages_for(process.space.computed))
                 process.space.pause()
                 process.table_known = 0
             elif process.state is not State.FETCHING or not self.copies.awaits(process.pid):

@@ -63,6 +63,7 @@ def _check_spaces(frames: FrameTable, spaces: Sequence[AddressSpace]) -> None:
     for space in spaces:
         assert space.end <= space.mapped * space.page_tokens, "computed within the table"
         assert not space.gap or space.computed < space.gap * space.page_tokens < space.end
+        assert not space.gap or space.active, "who is paused has no gap"
         full, whole = space.computed // space.page_tokens, space.end // space.page_tokens
         for vpn, page in enumerate(space.pages):
             if full <= vpn < space.gap or vpn >= whole:

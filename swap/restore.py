@@ -111,10 +111,13 @@ def best_split(
     pages: Sequence[Page], computed: int, page_tokens: int, costs: Costs
 ) -> Restore | None:
     """The head to compute so that it is done when the rest is loaded. None where a page of the file
-    is missing: those rise before their process has any frame."""
+    is missing: those rise before their process has any frame; and where what is before the head is
+    being loaded for somebody else: computing reads it."""
     first = next((vpn for vpn, page in enumerate(pages) if page.pfn is None), None)
     last = computed // page_tokens
     if first is None or any(page.deep for page in pages):
+        return None
+    if any(page.loading is not None for page in pages[:first]):
         return None
     if last * page_tokens == computed:
         last -= 1  # a page at least is loaded
