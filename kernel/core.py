@@ -302,15 +302,17 @@ class Kernel(Launch):
         return [self.processes[task.entity.pid].space for task in ready]
 
     def _bring_in(self, process: Process) -> bool:
-        """Frames for a process without any. Returns whether it is ready at once."""
+        """Frames for a process without any. Returns whether there is something new to plan: it is
+        ready at once, or needs other pages than it seemed to."""
         state = process.state
         assert state in (State.NEW, State.SWAPPED), "only processes without frames are brought in"
-        rate = self.scheduler.rates.prefill_tokens_per_s
+        rate, deep = self.scheduler.rates.prefill_tokens_per_s, process.space.deep
         if not self.memory.bring_in(process, rate, self.now_s):
             self.counters.plan_misses += 1
-            if self.memory.awaits(process.pid):  # what others share with it had sunk
+            if self.memory.awaits(process.pid):  # its slots were taken after the plan was made
                 self.move(process, State.FETCHING)
-            return False
+                return False
+            return deep > 0  # it does without them
         if state is State.NEW:
             process.usage.queue_s = self.now_s - process.spawned_s
         self.trace.add(

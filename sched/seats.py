@@ -59,6 +59,8 @@ def bring_in(draft: Draft, task: Task, last: list[Task]) -> bool:
     """Admit or resume `task`, pausing from the end of `last`; False if it must wait."""
     world = draft.world
     waits = task.entity.pid in world.queues.waiting
+    if not waits and draft.do_fetch(task):
+        return True
     need = world.need(task)
     reason = f"{'newcomer' if waits else 'resume of'} {task.entity.pid}"
     room = make_room(draft, need, task, None, reason)
