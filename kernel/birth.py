@@ -172,7 +172,7 @@ def _fork_one(kernel: Lifecycle, parent: Process, number: int, request: Fork) ->
         max_pages=parent.max_pages, deadline_s=parent.deadline_s, stdin_open=parent.stdin_open,
         stdin=deque(parent.stdin), in_turn=parent.in_turn, last_turn=parent.last_turn,
         text=None if parent.text is None else parent.text.copy(),
-        hold=parent.hold & (Hold.SIGNAL | Hold.INPUT),
+        hold=parent.hold & (Hold.SIGNAL | Hold.INPUT), held_since_s=kernel.now_s,
         inherited_tokens=parent.entity.delivered_tokens,
     )  # fmt: skip
     child.usage.prompt_tokens = parent.usage.prompt_tokens

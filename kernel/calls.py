@@ -249,7 +249,8 @@ class Swapon(Asks[int]):
 
 @dataclass(frozen=True, slots=True)
 class Swapoff(Asks[int]):
-    """Bring up what is only in the swap file and give the file back -> 0. EPERM, EINVAL (none)."""
+    """Bring up what is only in the swap file and give the file back -> 0. EPERM, EINVAL (none),
+    EBUSY (another swapoff is under way), EIO (the disk hangs; the file goes when it answers)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,10 @@ class Copies:
         """(source, target) of the copies between frames that are in flight."""
         return [(source, target) for source, target, _ in self._frame_copies.values()]
 
+    def hangs(self, lane: Lane) -> bool:
+        """Whether a copy on the lane was given up and has not ended: nor may the next one."""
+        return any(transfer.abandoned for transfer in self.transfers.peek_on(lane))
+
     def queue_s(self, lane: Lane) -> float:
         """Seconds of copies in flight on the lane."""
         return self.transfers.count_pages(lane) * self.link.s_per_page(lane)
@@ -205,7 +209,7 @@ class Copies:
         transfer = self.transfers.take(done.ticket)
         assert transfer is not None, "every completion belongs to a submitted copy"
         ticket, lane = transfer.ticket, transfer.lane
-        if not bad:
+        if not bad and not transfer.abandoned:
             took_s = now_s - transfer.submitted_s
             self.link.note(lane, len(transfer.items), took_s, transfer.ahead_pages)
         self.stats.failed[lane] += len(bad)
@@ -239,8 +243,7 @@ class Copies:
             page.leaving = None
         if good and awaited and _wanted(page):
             assert page.pfn == item.pfn and page.slot is None, "a page that is copied stays put"
-            self.host.publish(item.slot)
-            page.slot, page.generation = item.slot, self.host.generation(item.slot)
+            self._publish_slot(page, item.slot)
         else:
             self.host.free(item.slot)
         self._frames.note(page)
@@ -268,6 +271,7 @@ class Copies:
             page.block_generation = self.disk.generation(item.block)
         else:
             self.disk.free(item.block)
+            page.failed_stores += not good
         self.host.unpin(item.slot)
         self._frames.note(page)
 
@@ -279,9 +283,8 @@ class Copies:
             page.rising = None
         if good and awaited and _wanted(page):
             assert page.block == item.block and page.slot is None, "a page that rises stays put"
-            self.host.publish(item.slot)
+            self._publish_slot(page, item.slot)
             self.disk.note_read(item.block)
-            page.slot, page.generation = item.slot, self.host.generation(item.slot)
             self.free_block(page)
         else:
             self.host.free(item.slot)
@@ -289,6 +292,11 @@ class Copies:
                 lost.append(page)
         self.disk.unpin(item.block)
         self._frames.note(page)
+
+    def _publish_slot(self, page: Page, slot: Slot) -> None:
+        self.host.publish(slot)
+        page.slot, page.generation = slot, self.host.generation(slot)
+        page.failed_stores = 0
 
     # ---- giving up places ----
 

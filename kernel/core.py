@@ -33,6 +33,7 @@ from tokenix.mm.ids import Pid, Ticket
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.plan import Pause, PauseMode, Plan, Refuse
 from tokenix.sched.scheduler import Scheduler
+from tokenix.swap.transfers import Lane
 
 
 class Kernel(Launch):
@@ -68,7 +69,8 @@ class Kernel(Launch):
             self._act()
         self._write_behind()
         imaging.work(self)
-        self._memory_events(self.swapfile.work(self.now_s))
+        if self.now_s >= self._copies_resume_s:
+            self._memory_events(self.swapfile.work(self.now_s))
         self.memory.balance()
         commands = self.commands[:]
         self.commands.clear()
@@ -260,7 +262,7 @@ class Kernel(Launch):
     def _end_starved(self) -> None:
         """Nothing will ever happen by itself. If that is because copies that never ended keep
         their frames, who needs most is ended with that reason, so that the others go on."""
-        transfers = list(self.memory.copies.transfers.peek_all())
+        transfers = self.memory.copies.transfers.peek_on(Lane.OUT, Lane.IN)
         queues = (self.scheduler.waiting, self.scheduler.ready, self.scheduler.paused)
         wanted = [task for queue in queues for task in queue.values()]
         hopeless = transfers and all(transfer.abandoned for transfer in transfers)

@@ -118,7 +118,7 @@ def swap(kernel: Lifecycle, call: Call, request: Swapon | Swapoff) -> object:
     if isinstance(request, Swapon):
         kernel.swapfile.swapon(call.call_id, request.directory, request.size_bytes)
     else:
-        kernel.swapfile.swapoff(call.call_id)
+        kernel.swapfile.swapoff(call.call_id, kernel.now_s)
     kernel.trace.add(kernel.now_s, None, name)
     return BLOCKED
 

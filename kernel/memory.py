@@ -8,6 +8,8 @@ fork        share full pages, copy the tail
 release     everything back
 """
 
+import math
+
 from tokenix.drivers.ops import TableDelta
 from tokenix.kernel.landing import Landing, MemoryEvent
 from tokenix.kernel.process import Process
@@ -247,12 +249,12 @@ class Memory(Landing):
     # ---- inside ----
 
     def _costs(self, prefill_tokens_per_s: float) -> Costs:
-        link = self.copies.link
+        link, hangs = self.copies.link, self.copies.hangs(Lane.FETCH)
         return Costs(
             in_s_per_page=link.s_per_page(Lane.IN),
             fetch_s_per_page=link.s_per_page(Lane.FETCH),
             in_queue_s=self.copies.queue_s(Lane.IN),
-            fetch_queue_s=self.copies.queue_s(Lane.FETCH),
+            fetch_queue_s=math.inf if hangs else self.copies.queue_s(Lane.FETCH),
             prefill_tokens_per_s=prefill_tokens_per_s,
         )
 
@@ -285,10 +287,15 @@ class Memory(Landing):
 
     def _raise(self, process: Process, now_s: float) -> None:
         space = process.space
-        rising = [page for page in space.pages if page.deep and page.rising is not None]
+        host = self.copies.host
+        rising = [page for page in space.pages if page.rising is not None]
         deep = [page for page in space.pages if page.deep and page.rising is None]
-        self.make_slots(len(deep), no_donors)
-        room = self.copies.host.free_places
+        room = -1
+        while room < host.free_places < len(deep):
+            room = host.free_places
+            self.make_slots(len(deep), no_donors)  # maybe those of other pages of its own
+            deep = [page for page in space.pages if page.deep and page.rising is None]
+        room = host.free_places
         if room < len(deep):
             self.truncate(process, space.pages.index(deep[room]))
             del deep[room:]

@@ -26,7 +26,8 @@ class Params:
     copy_retry_s: float = 0.1
     """Pause of write-behind after a failed copy."""
     lost_copy_s: float = 30.0
-    """So long after its deadline, a copy that is still not done has lost its frames for good."""
+    """So long after its deadline, a copy that is still not done has lost its frames for good; and
+    swapoff is told that the disk does not answer."""
     max_faults: int = 2
     """Device faults in a row after which rows run one by one, to find the one that causes them."""
     reclaim_low_share: float = 0.01

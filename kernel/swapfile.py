@@ -6,6 +6,10 @@
 ON: pages sink when host slots run short (`swap/sink.py` says which). DRAINING: nothing sinks any
 more, what is only there rises to the host tier; what that has no room for is computed again by
 whoever needs it. What the planner asks to rise (`Plan.fetch`) is `Memory.fetch`'s.
+
+A disk may hang for ever. Behind a store that never ends nothing more is stored, behind such a fetch
+nothing more is fetched: the pages are computed again. The file cannot be given back before they
+end; `swapoff` says so after `Params.lost_copy_s`, and what it has begun goes on without it.
 """
 
 import enum
@@ -24,7 +28,7 @@ from tokenix.mm.ids import Ticket
 from tokenix.mm.page import Page
 from tokenix.swap.sink import BATCH_PAGES, choose_sinking
 from tokenix.swap.spare import Spare
-from tokenix.swap.tier import Tier
+from tokenix.swap.tier import PlaceState, Tier
 from tokenix.swap.transfers import Lane
 
 
@@ -57,7 +61,10 @@ class SwapFile:
         self._send = send
         self._new_ticket = new_ticket
         self._reply = reply
-        self._call_id = 0
+        self._call_id: int | None = None
+        """The swapon or swapoff that waits for an answer."""
+        self._asked_s = 0.0
+        self._closing_s = 0.0
         self._sinking = False
         self._look_s = math.inf
 
@@ -66,6 +73,12 @@ class SwapFile:
     def swapon(self, call_id: int, directory: str, size_bytes: int) -> None:
         """Open a file; answered when it is measured, or with the reason why it cannot be."""
         memory = self._memory
+        if not isinstance(directory, str) or not isinstance(size_bytes, int):
+            raise error(
+                errno.EINVAL,
+                f"a swap file needs a directory and a size in bytes, not {directory!r} and "
+                f"{size_bytes!r}",
+            )
         if self.state is not FileState.OFF:
             raise error(
                 errno.EBUSY, f"the swap file in {self.directory} is {self.state.value}; swapoff it"
@@ -84,27 +97,36 @@ class SwapFile:
         self.state, self.directory, self._call_id = FileState.OPENING, directory, call_id
         self._send(SwapOn(self._new_ticket(), directory, blocks))
 
-    def swapoff(self, call_id: int) -> None:
-        """Empty the file and give it back; answered when that is done."""
-        if self.state is not FileState.ON:
+    def swapoff(self, call_id: int, now_s: float) -> None:
+        """Empty the file and give it back; answered when that is done, or with EIO if copies or the
+        device do not end: then it goes when they do."""
+        going = self.state in (FileState.DRAINING, FileState.CLOSING)
+        if going and self._call_id is not None:
+            raise error(errno.EBUSY, "another swapoff is under way; wait for it")
+        if self.state is FileState.ON:
+            self.state = FileState.DRAINING
+        elif not going:
             raise error(errno.EINVAL, f"no swap file can be taken away: it is {self.state.value}")
-        self.state, self._call_id = FileState.DRAINING, call_id
+        self._call_id, self._asked_s = call_id, now_s
 
     def changed(self, done: SwapChanged) -> None:
         """The device has opened or closed the file."""
         copies = self._memory.copies
         copies.disk = Tier(done.blocks)
         opened = self.state is FileState.OPENING
+        call_id, self._call_id = self._call_id, None
         if done.blocks:
             copies.link.measured(Lane.STORE, done.store_s_per_page)
             copies.link.measured(Lane.FETCH, done.fetch_s_per_page)
             self.state, self._look_s = FileState.ON, 0.0
         else:
             self.state = FileState.OFF
+        if call_id is None:
+            return
         if opened and not done.blocks:
-            self._reply(self._call_id, _refusal(done.reason, self.directory))
+            self._reply(call_id, _refusal(done.reason, self.directory))
         else:
-            self._reply(self._call_id, done.blocks * self._memory.info.frame_bytes)
+            self._reply(call_id, done.blocks * self._memory.info.frame_bytes)
 
     # ---- the daemon ----
 
@@ -115,10 +137,20 @@ class SwapFile:
 
     @property
     def next_look_s(self) -> float:
-        """When somebody will have been held for so long that its pages sink; inf: nobody, or a
-        store is under way, whose end brings the next step."""
-        storing = self._memory.copies.transfers.count_pages(Lane.STORE)
-        return math.inf if storing or self.state is not FileState.ON else self._look_s
+        """When there is work even if nothing else happens; inf: never, or when a copy ends."""
+        copies = self._memory.copies
+        match self.state:
+            case FileState.ON:  # somebody will have been held for so long that its pages sink
+                return math.inf if copies.transfers.peek_on(Lane.STORE) else self._look_s
+            case FileState.DRAINING:
+                moving = copies.transfers.peek_on(Lane.STORE, Lane.FETCH)
+                if not all(transfer.abandoned for transfer in moving):
+                    return math.inf
+                emptied = moving and not copies.disk.count(PlaceState.VALID)
+                return self._give_up_s() if emptied else 0.0
+            case FileState.CLOSING:
+                return self._give_up_s()
+        return math.inf
 
     def note_held(self, process: Process) -> None:
         """The process is held from now on, or has come to the host tier while it is."""
@@ -130,6 +162,8 @@ class SwapFile:
             self._sink(now_s)
         elif self.state is FileState.DRAINING:
             return self._drain(now_s)
+        elif self.state is FileState.CLOSING:
+            self._give_up(now_s)
         return []
 
     def _sink(self, now_s: float) -> None:
@@ -140,9 +174,12 @@ class SwapFile:
         share = params.sink_high_share if self._sinking else params.sink_low_share
         short = easy < max(1.0, share * host.total)
         self._sinking = short
-        if not (short or now_s >= self._look_s) or copies.transfers.count_pages(Lane.STORE):
+        if not (short or now_s >= self._look_s) or copies.transfers.peek_on(Lane.STORE):
             return
-        if short:
+        pages: list[Page] = []
+        if not copies.disk.free_places and not len(memory.index.idle_blocks):
+            pass  # full
+        elif short:
             idle, patient = memory.index.idle_slots, self._patient(now_s)
             pages = choose_sinking(self._waiting(now_s), idle, patient, BATCH_PAGES)
         else:
@@ -194,7 +231,8 @@ class SwapFile:
 
     def _drain(self, now_s: float) -> list[MemoryEvent]:
         memory, copies = self._memory, self._memory.copies
-        if copies.transfers.peek_on(Lane.STORE, Lane.FETCH):
+        moving = copies.transfers.peek_on(Lane.STORE, Lane.FETCH)
+        if not all(transfer.abandoned for transfer in moving):
             return []
         deep: list[Page] = []
         for page in copies.disk.peek_valid():
@@ -204,18 +242,48 @@ class SwapFile:
                 memory.forget_idle(page)
             else:
                 deep.append(page)
-        if not deep:
-            self.state = FileState.CLOSING
-            self._send(SwapOff(self._new_ticket()))
+        if deep:
+            return self._raise(deep[:BATCH_PAGES], now_s)
+        if moving:
+            self._give_up(now_s)
             return []
-        batch = deep[:BATCH_PAGES]
-        memory.make_slots(len(batch), no_donors)
-        fits = copies.host.free_places
-        if fits:
-            copies.fetch(batch[:fits], now_s)
-            return []
-        return [event for page in batch for event in memory.lose(page)]
+        assert copies.disk.free_places == copies.disk.total, "nobody uses the file any more"
+        self.state, self._closing_s = FileState.CLOSING, now_s
+        self._send(SwapOff(self._new_ticket()))
+        return []
+
+    def _raise(self, pages: list[Page], now_s: float) -> list[MemoryEvent]:
+        """To the host tier, those that there is room for; if there is none they are lost."""
+        memory, copies = self._memory, self._memory.copies
+        if not copies.hangs(Lane.FETCH):
+            memory.make_slots(len(pages), no_donors)
+            fits = copies.host.free_places
+            if fits:
+                copies.fetch(pages[:fits], now_s)
+                return []
+        return [event for page in pages for event in memory.lose(page)]
+
+    def _give_up_s(self) -> float:
+        """When swapoff is told that the file cannot be given back; inf: it was told."""
+        if self._call_id is None:
+            return math.inf
+        moving = self._memory.copies.transfers.peek_on(Lane.STORE, Lane.FETCH)
+        late_s = max((transfer.deadline_s for transfer in moving), default=self._closing_s)
+        return max(late_s, self._asked_s) + self._params.lost_copy_s
+
+    def _give_up(self, now_s: float) -> None:
+        if self._call_id is not None and now_s >= self._give_up_s():
+            call_id, self._call_id = self._call_id, None
+            self._reply(call_id, _stuck(self.directory))
 
 
 def _refusal(reason: str, directory: str) -> KernelError:
     return error(errno.EIO, f"no swap file in {directory}: {reason}")
+
+
+def _stuck(directory: str) -> KernelError:
+    return error(
+        errno.EIO,
+        f"the disk does not answer: the swap file in {directory} is not used any more, and is "
+        f"given back when the disk does; another swapoff waits for that",
+    )

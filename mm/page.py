@@ -51,6 +51,8 @@ class Page:
     """The copy that is reading its slot on the way to the swap file."""
     rising: Ticket | None = None
     """The copy that is reading its block on the way to the host tier."""
+    failed_stores: int = 0
+    """Of what is in `slot`."""
 
     @property
     def clean(self) -> bool:

@@ -17,10 +17,14 @@ from tokenix.mm.page import Page
 BATCH_PAGES = 64
 """Pages of one store; also the most that are in flight."""
 
+STORE_TRIES = 3
+"""So often a page is stored in vain. It may be the slot that is bad, and not the disk."""
+
 
 def can_sink(page: Page) -> bool:
-    """Whether the page is in the host tier, not in the file, and no copy reads it or brings it."""
-    still = page.loading is None and page.storing is None
+    """Whether the page is in the host tier, not in the file, and no copy reads it or brings it; nor
+    has it been tried too often."""
+    still = page.loading is None and page.storing is None and page.failed_stores < STORE_TRIES
     wanted = page.mapped > 0 or page.key is not None
     return still and page.slot is not None and page.block is None and page.active == 0 and wanted
 

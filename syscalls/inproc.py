@@ -172,7 +172,9 @@ class Syscalls:
 
     def swapoff(self) -> int:
         """Empty the swap file and give it back; processes keep their pages where there is room for
-        them above, and compute the others again. EPERM, EINVAL (there is none)."""
+        them above, and compute the others again. EPERM, EINVAL (there is none), EBUSY (another
+        swapoff is under way), EIO (the disk hangs: the file is used no more, but not given back
+        before the disk answers; another swapoff waits for that)."""
         return self._call(calls.Swapoff())
 
     def trace(

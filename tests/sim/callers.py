@@ -61,7 +61,7 @@ ERRNOS: dict[type, set[int]] = {
     Vmstat: set(),
     Sysctl: {errno.EPERM},
     Swapon: {errno.EPERM, errno.EBUSY, errno.EINVAL},
-    Swapoff: {errno.EPERM, errno.EINVAL},
+    Swapoff: {errno.EPERM, errno.EINVAL, errno.EBUSY, errno.EIO},
     Trace: {errno.EPERM, errno.ESRCH},
     CancelCall: set(),
 }
@@ -94,6 +94,8 @@ class Callers:
         self.followers: dict[Pid, Follower] = {}
         self.blocked: dict[int, Pid] = {}
         """Reads without a reply: call id -> pid."""
+        self.swaps: set[int] = set()
+        """Swapons and swapoffs without a reply."""
         self.healing = False
         page = world.spec.page_tokens
         self._shared = [self._draw(page * self.chance.randint(1, 4)) for _ in range(2)]
@@ -413,7 +415,9 @@ class Callers:
         who = self.chance.choice([ROOT, ROOT, ROOT, TENANTS[1]])
         on = file is FileState.OFF or (file is not FileState.ON and self.chance.random() < 0.5)
         size_bytes = blocks * self.world.machine.kernel.info.frame_bytes
-        self.world.send(Swapon("/", size_bytes) if on else Swapoff(), who)
+        request = Swapon("/", size_bytes) if on else Swapoff()
+        call_id = self.world.send(request, who, lambda _: self.swaps.discard(call_id))
+        self.swaps.add(call_id)
 
     def wild(self) -> None:
         """Pids that never were."""

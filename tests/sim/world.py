@@ -180,7 +180,7 @@ class World:
         todo = sum(p.max_tokens + p.length + len(p.stdin) for p in kernel.processes.values())
         bound = MIN_STEPS + STEPS_PER_TOKEN * todo
         for _ in range(bound):
-            idle = not kernel.processes and not self._count_copies()
+            idle = not kernel.processes and not self._count_copies() and not self.callers.swaps
             if idle and not self._heap and not self._inbox:
                 if self.callers.reap():
                     continue

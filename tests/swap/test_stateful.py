@@ -193,7 +193,7 @@ class Swap(RuleBasedStateMachine):
     @rule()
     def swapoff(self) -> None:
         if self.file.state is FileState.ON:
-            self.file.swapoff(0)
+            self.file.swapoff(0, self.now_s)
 
     @rule()
     def answer_swap(self) -> None:
