@@ -28,6 +28,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 ALIGNMENT = 4096
@@ -62,13 +63,21 @@ _UNMADE = {
 
 
 class DiskIo:
-    """How the file is read and written. Tests override it to delay, fail, shorten or corrupt."""
+    """How files are read and written. Tests override it to delay, fail, shorten or corrupt."""
 
     def preadv(self, fd: int, buffers: Sequence[memoryview], offset: int) -> int:
         return os.preadv(fd, buffers, offset)
 
     def pwritev(self, fd: int, buffers: Sequence[memoryview], offset: int) -> int:
         return os.pwritev(fd, buffers, offset)
+
+    def fsync(self, fd: int) -> None:
+        """Of an image, or of the folder it is in."""
+        os.fsync(fd)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """An image gets its name."""
+        source.replace(target)
 
 
 def disk_memory(size: int) -> mmap.mmap:

@@ -1,4 +1,4 @@
-"""The CPU as a device: five command queues over one frame arena. See README.md."""
+"""The CPU as a device: six command queues over one frame arena. See README.md."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.disk import DiskTier
 from tokenix.drivers.cpu.faults import Faults
+from tokenix.drivers.cpu.images import ImageTier
 from tokenix.drivers.cpu.jit import check_process, get_threads, set_threads
 from tokenix.drivers.cpu.queues import CommandQueue
 from tokenix.drivers.cpu.sampling import sample_rows
@@ -29,16 +30,21 @@ from tokenix.drivers.ops import (
     Fetch,
     Forward,
     ForwardDone,
+    LoadImage,
+    OpenImages,
     PageIn,
     PageOut,
     Poison,
+    ReadImage,
     Row,
     RowFault,
     Sampled,
+    SaveImage,
     Store,
     SwapChanged,
     SwapOff,
     SwapOn,
+    UnlinkImage,
 )
 from tokenix.mm.ids import Pid
 from tokenix.models.config import ModelConfig
@@ -75,6 +81,7 @@ class CpuDevice:
         self._tables = BlockTables(frames)
         self._faults = faults or Faults()
         self._disk = DiskTier(self._slots, self._arena.shape.frame_bytes, self._faults)
+        self._images = ImageTier(self._slots, self._arena.shape.frame_bytes, self._faults)
         self._ready: deque[Completion] = deque()
         self._wake: Callable[[], None] | None = None
         self._closed = False
@@ -101,6 +108,7 @@ class CpuDevice:
         self._in = CommandQueue("tokenix-swap-in", self._run_copy)
         self._store = CommandQueue("tokenix-store", self._run_disk)
         self._fetch = CommandQueue("tokenix-fetch", self._run_disk)
+        self._image = CommandQueue("tokenix-image", self._run_image)
 
     def _measure(self, config: ModelConfig) -> DeviceInfo:
         rates = probe.measure(self._step, self._arena, self._slots)
@@ -132,6 +140,8 @@ class CpuDevice:
                 self._store.put(command)
             case Fetch():
                 self._fetch.put(command)
+            case OpenImages() | SaveImage() | ReadImage() | LoadImage() | UnlinkImage():
+                self._image.put(command)
             case _:
                 self._compute.put(command)
 
@@ -150,13 +160,16 @@ class CpuDevice:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            queues = (self._compute, self._out, self._in, self._store, self._fetch)
+            queues = (
+                self._compute, self._out, self._in, self._store, self._fetch, self._image,
+            )  # fmt: skip
             for commands in queues:
                 commands.stop()
             for commands in queues:
                 commands.join()
             self._disk.close()
-            del self._step, self._arena, self._slots, self._disk
+            self._images.close()
+            del self._step, self._arena, self._slots, self._disk, self._images
 
     def _complete(self, completion: Completion) -> None:
         self._ready.append(completion)
@@ -295,3 +308,11 @@ class CpuDevice:
             self._complete(CopyFailed(command.ticket, bad, wrong[bad[0]]))
         else:
             self._complete(CopyDone(command.ticket))
+
+    # On the image thread.
+
+    def _run_image(self, command: Command) -> None:
+        assert isinstance(command, OpenImages | SaveImage | ReadImage | LoadImage | UnlinkImage), (
+            command
+        )
+        self._complete(self._images.done(command, self._before(command)))

@@ -7,7 +7,7 @@ from tokenix.drivers.swapfile import DiskIo
 
 class Faults(DiskIo):
     """Does nothing: subclass and override. The hooks run on the thread of the command's queue, and
-    DiskIo's `preadv` and `pwritev`, which move the swap file's bytes, on threads of the file."""
+    DiskIo's, which move the bytes of the swap file and of images, on threads of the files."""
 
     def before(self, command: Command) -> str | None:
         """Called before a command is done; may block. A reason makes the command fail whole."""
