@@ -57,7 +57,7 @@ class Kernel(Launch):
     def step(self, now_s: float, inbox: Sequence[Event]) -> list[Command]:
         """Handle what happened, decide what to do. Returns commands in the order to carry out."""
         assert now_s >= self.now_s, "time does not run backwards"
-        self.now_s = now_s
+        self.now_s = self.memory.index.now_s = now_s
         for event in inbox:
             if isinstance(event, Call):
                 self._call(event)

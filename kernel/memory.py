@@ -282,6 +282,8 @@ class Memory(Landing):
         if way.cut is not None:
             del found[way.cut :]
         space.attach(found)
+        for page in found if process.state is State.NEW else ():
+            self.index.note_use(page)
         if process.state is State.NEW:
             process.usage.cached_tokens = len(found) * space.page_tokens
 

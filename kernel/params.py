@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from tokenix.mm.prefix import POLICIES
+
 
 @dataclass(frozen=True, slots=True)
 class Params:
@@ -52,6 +54,8 @@ class Params:
     image_bytes_per_s: float = 20e6
     """... and the time that a disk of this speed takes."""
     prefix_cache: bool = True
+    prefix_policy: str = "hit-density"
+    """Which cached page goes first: one of `mm.prefix.POLICIES`."""
     poison: bool = False
     """Fill freed frames with junk (tests)."""
 
@@ -65,4 +69,5 @@ class Params:
         )
         assert self.image_idle_s is None or self.image_idle_s > 0
         assert self.max_image_bytes >= 0 and self.image_io_s > 0 and self.image_bytes_per_s > 0
+        assert self.prefix_policy in POLICIES, f"prefix_policy: {', '.join(POLICIES)}"
         assert self.max_faults >= 1 and self.max_forks >= 1

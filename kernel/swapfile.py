@@ -180,7 +180,8 @@ class SwapFile:
         if not copies.disk.free_places and not len(memory.index.idle_blocks):
             pass  # full
         elif short:
-            idle, patient = memory.index.idle_slots, self._patient(now_s)
+            idle = (known.page for known in memory.index.idle_slots)
+            patient = self._patient(now_s)
             pages = choose_sinking(self._waiting(now_s), idle, patient, BATCH_PAGES)
         else:
             held_s = params.sink_held_s
@@ -221,9 +222,10 @@ class SwapFile:
         """Blocks of pages that nobody maps, for pages that somebody does."""
         memory, disk = self._memory, self._memory.copies.disk
         while disk.free_places < want:
-            page = memory.index.idle_blocks.peek()
-            if page is None:
+            known = memory.index.idle_blocks.peek()
+            if known is None:
                 return
+            page = known.page
             if page.deep:
                 memory.forget_idle(page)
             else:

@@ -50,7 +50,9 @@ class Tiers:
             int(total * params.reclaim_low_share), int(total * params.reclaim_high_share)
         )
         self.frames = FrameTable(info.frames, self._note)
-        self.index = PrefixIndex(params.prefix_cache)
+        self.index = PrefixIndex(
+            params.prefix_cache, params.prefix_policy, info.frames + info.host_slots
+        )
         self.spare = SpareSlots()
         self.copies = Copies(info, self.frames, self.spare, send, new_ticket)
         self.dirty = DirtyQueue(info.frames)
@@ -124,18 +126,21 @@ class Tiers:
         first, then whoever else has some."""
         host, spare = self.copies.host, self.spare
         while host.free_places < want:
-            page = spare.peek(Spare.DOUBLE) or self.index.idle_slots.peek()
+            page = spare.peek(Spare.DOUBLE)
             if page is None:
-                break
+                known = self.index.idle_slots.peek()
+                if known is None:
+                    break
+                page = known.page
             if page.pfn is None and page.block is None:
                 self.forget_idle(page)
             else:
                 self.copies.free_slot(page)
         if host.free_places >= want or donors is no_donors or not spare.count(Spare.DONOR):
             return
-        known = ((space.pid, page) for space in donors() for page in space.pages)
+        first = ((space.pid, page) for space in donors() for page in space.pages)
         others = ((Pid(0), page) for page in list(spare.pages(Spare.DONOR)))
-        for pid, page in itertools.chain(known, others):
+        for pid, page in itertools.chain(first, others):
             if host.free_places >= want:
                 return
             if page.slot is not None and spare_kind(page) is Spare.DONOR:
@@ -170,7 +175,7 @@ class Tiers:
     def forget_idle(self, page: Page) -> None:
         """A page that nobody maps is not kept any more, in any tier."""
         assert page.mapped == 0, "only what nobody maps is forgotten"
-        self.index.forget(page)
+        self.index.forget(page, evicted=True)
         if page.pfn is not None:
             self.frames.release(page)
         self.drop_copies(page)

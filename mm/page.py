@@ -14,6 +14,7 @@ maps the page. Who may write a field:
 
 from dataclasses import dataclass, field
 
+from tokenix.mm.evict import Known
 from tokenix.mm.ids import Block, Pfn, Slot, Ticket
 
 
@@ -36,6 +37,8 @@ class Page:
     block_generation: int = 0
     key: bytes | None = None
     """Content name of a full page in the prefix index, None while private."""
+    use: "Known[Page] | None" = None
+    """What is known of its use while it can be found."""
     mapped: int = 0
     """Address spaces whose table holds this page (a named segment is one too)."""
     active: int = 0

@@ -12,8 +12,10 @@ is visible in time, and would tell one tenant what another has asked.
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
+from tokenix.mm.density import HitDensity
+from tokenix.mm.evict import IdlePages, Lfu, Lru, Policy, Ranking, Slru, TailAware
 from tokenix.mm.page import Page
 
 KEY_BYTES = 16
@@ -29,42 +31,34 @@ def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
     return hashlib.blake2b(array("q", tokens).tobytes(), digest_size=KEY_BYTES, key=parent).digest()
 
 
-class IdlePages:
-    """Unmapped pages of one tier, the one that was used longest ago first."""
-
-    def __init__(self) -> None:
-        self._pages: dict[Page, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._pages)
-
-    def __iter__(self) -> Iterator[Page]:
-        return iter(self._pages)
-
-    def peek(self) -> Page | None:
-        """The first to go."""
-        return next(iter(self._pages), None)
-
-    def note(self, page: Page, idle: bool) -> None:
-        """Whether the page belongs here now."""
-        if not idle:
-            self._pages.pop(page, None)
-        elif page not in self._pages:
-            self._pages[page] = None
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "hit-density": HitDensity,
+    "lru": Lru,
+    "lfu": Lfu,
+    "slru": Slru,
+    "tail-aware": TailAware,
+}
+"""What decides which idle page goes first; the default first."""
 
 
 class PrefixIndex:
     """Names of full pages, and the unmapped ones of each tier."""
 
-    def __init__(self, enabled: bool = True) -> None:
+    def __init__(
+        self, enabled: bool = True, policy: str = "hit-density", total_pages: int = 1024
+    ) -> None:
+        """`policy`: one of POLICIES. `total_pages`: that all tiers have room for."""
+        self.now_s = 0.0
+        """Set by the kernel at the beginning of each step."""
         self._enabled = enabled
+        self._ranking: Ranking[Page] = Ranking(POLICIES[policy](), total_pages)
         self._pages: dict[bytes, Page] = {}
         self._idle: dict[Page, None] = {}
-        self.idle_frames = IdlePages()
+        self.idle_frames: IdlePages[Page] = IdlePages()
         """Those on the device, wherever else they are."""
-        self.idle_slots = IdlePages()
+        self.idle_slots: IdlePages[Page] = IdlePages()
         """Those in the host tier."""
-        self.idle_blocks = IdlePages()
+        self.idle_blocks: IdlePages[Page] = IdlePages()
         """Those in the swap file."""
 
     # ---- look only ----
@@ -104,19 +98,34 @@ class PrefixIndex:
 
     # ---- changes ----
 
-    def insert(self, page: Page, key: bytes) -> None:
-        """Make a full page findable. If its content already has a name-holder, it stays private."""
+    def insert(self, page: Page, key: bytes, parent: bytes) -> None:
+        """Make a full page findable, behind the one of `parent`. If its content already has a
+        name-holder, it stays private."""
         assert page.key is None, "a page is named once"
         if self._enabled and key not in self._pages:
+            before = self._pages.get(parent)
             page.key = key
+            above = None if before is None else before.use
+            page.use = self._ranking.meet(page, key, above, self.now_s)
             self._pages[key] = page
 
-    def forget(self, page: Page) -> None:
-        """The page cannot be found any more (reclaimed or lost). Idempotent."""
-        if page.key is not None:
-            del self._pages[page.key]
-            page.key = None
-            self.note(page)
+    def note_use(self, page: Page) -> None:
+        """Another request has found the page."""
+        if page.use is not None:
+            self._ranking.note_use(page.use, self.now_s)
+
+    def forget(self, page: Page, evicted: bool = False) -> None:
+        """The page cannot be found any more: it is lost, or it was `evicted` from its last tier.
+        Idempotent."""
+        if page.key is None:
+            return
+        del self._pages[page.key]
+        page.key = None
+        self.note(page)
+        assert page.use is not None, "what can be found is known"
+        if evicted:
+            self._ranking.note_evicted(page.use, self.now_s, len(self._idle))
+        page.use = None
 
     def note(self, page: Page) -> None:
         """The page has changed: list it with the idle ones of the tiers that it is in, but not
@@ -124,12 +133,19 @@ class PrefixIndex:
         idle = page.mapped == 0 and page.key is not None
         if not idle and page not in self._idle:
             return
-        self.idle_frames.note(
-            page, idle and page.pfn is not None and not (page.loading or page.leaving)
-        )
-        self.idle_slots.note(page, idle and page.slot is not None and not page.storing)
-        self.idle_blocks.note(page, idle and page.block is not None and not page.rising)
-        if idle:
-            self._idle[page] = None
-        else:
+        known = page.use
+        assert known is not None, "what can be found is known"
+        if not idle:
             del self._idle[page]
+        elif page not in self._idle:
+            self._idle[page] = None
+            self._ranking.note_idle(known, self.now_s)
+        for pages, here in (
+            (self.idle_frames, page.pfn is not None and not (page.loading or page.leaving)),
+            (self.idle_slots, page.slot is not None and not page.storing),
+            (self.idle_blocks, page.block is not None and not page.rising),
+        ):
+            if idle and here:
+                pages.add(known)
+            else:
+                pages.remove(known)

@@ -49,13 +49,14 @@ def reclaim(
     """
     missing = want - frames.count_coming()
     while missing > 0:
-        page = index.idle_frames.peek()
-        if page is None:
+        known = index.idle_frames.peek()
+        if known is None:
             break
+        page = known.page
         assert page.pfn is not None, "it is listed as resident"
         given_up = frames.state(page.pfn) is not FrameState.CACHED  # a copy that never ended has it
         if not page.clean:
-            index.forget(page)
+            index.forget(page, evicted=True)
         frames.release(page)
         missing -= 0 if given_up else 1
     for space in latest_first if missing > 0 else ():

@@ -164,9 +164,14 @@ class AddressSpace:
             return ()
         self.extend_keys(tokens, full)
         for vpn in range(first, full):
-            if self.pages[vpn].key is None:
-                self._index.insert(self.pages[vpn], self.keys[vpn])
+            self.name_page(vpn)
         return self.pages[first:full]
+
+    def name_page(self, vpn: int) -> None:
+        """Page `vpn` is full and its key is known: it can be found from now on."""
+        if self.pages[vpn].key is None:
+            parent = self.keys[vpn - 1] if vpn else self._root
+            self._index.insert(self.pages[vpn], self.keys[vpn], parent)
 
     def advance_one(self) -> None:
         """KV of one more token is written, and its page is not full yet."""

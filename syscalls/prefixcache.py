@@ -7,26 +7,13 @@ blocks of this request among the others.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tokenix.mm.density import HitDensity, group_of, learn, spend
-from tokenix.mm.evict import (
-    IdlePages,
-    Known,
-    Lfu,
-    Lru,
-    Policy,
-    Ranking,
-    Slru,
-    TailAware,
-    Watch,
-)
+from tokenix.mm.density import group_of, learn, spend
+from tokenix.mm.evict import IdlePages, Known, Policy, Ranking, Slru, Watch
+from tokenix.mm.prefix import POLICIES as KNOWN
 
 POLICIES: dict[str, Callable[[], Policy]] = {
-    "lru": Lru,
-    "lfu": Lfu,
-    "slru": Slru,
+    **KNOWN,
     "slru+ghosts": lambda: Slru(remembers=True),
-    "tail-aware": TailAware,
-    "hit-density": HitDensity,
 }
 
 Visit = tuple[float, Sequence[int]]

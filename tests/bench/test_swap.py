@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from tokenix.bench.swap import measure  # noqa: E402
+from tokenix.bench.swap import measure
 
 
 def test_the_swap_bench_measures_what_it_says(tmp_path: Path) -> None:

@@ -260,7 +260,8 @@ def _lose_both(pool: Pool) -> None:
 def _list_an_idle_page_nowhere(pool: Pool) -> None:
     page = pool.spaces[0].pages[0]
     pool.spaces[0].truncate(0)
-    pool.index.idle_frames.note(page, False)
+    assert page.use is not None
+    pool.index.idle_frames.remove(page.use)
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,19 @@ from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.stats import Counters
 from tokenix.kernel.swapfile import SwapFile
 from tokenix.kernel.trace import TraceRing
+from tokenix.mm.evict import IdlePages, Known, Ranking
 from tokenix.mm.page import Recount
+from tokenix.mm.prefix import PrefixIndex
 from tokenix.mm.space import AddressSpace
 from tokenix.swap.tier import Tier
 
-TOLD = (TraceRing, Rusage, FaultPlan, Recount)
+TOLD = (TraceRing, Rusage, FaultPlan, Recount, Known, Ranking)
 """What is written for others to read, or says that something is to be counted; decides nothing."""
 
 CODE = (types.FunctionType, types.MethodType, types.BuiltinMethodType, types.LambdaType)
 
 IGNORED: dict[type, frozenset[str]] = {
+    PrefixIndex: frozenset({"now_s"}),
     AddressSpace: frozenset({"_recount", "_counts"}),
     Copies: frozenset({"stats"}),
     Tier: frozenset({"_written", "_returned", "_dropped", "_was_read"}),
@@ -43,6 +46,8 @@ class _Pickler(pickle.Pickler):
             return _name, (obj.__name__,)
         if isinstance(obj, KeysView):
             return list, (list(obj),)
+        if isinstance(obj, IdlePages):  # in what order they go, and not when they were used
+            return list, ([known.page for known in obj],)
         if isinstance(obj, Counters):
             return _name, ("faulty" if obj.device_faults else "sound",)
         ignored = IGNORED.get(type(obj))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tokenix.drivers.sim import CostModel
 from tokenix.drivers.sim.faults import Kind
 from tokenix.kernel.params import Params
+from tokenix.mm.prefix import POLICIES as PREFIX_POLICIES
 from tokenix.sched.policies import POLICIES
 from tokenix.sched.tunables import Tunables
 
@@ -78,6 +79,7 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
             max_processes=chance.choice([5, 100, 100]),
             max_zombies=chance.choice([2, 5, 5]),
             prefix_cache=chance.random() < 0.6,
+            prefix_policy=chance.choice(list(PREFIX_POLICIES)),
             poison=True,
         ),
         tunables=chance.choice([Tunables(), Tunables(), HASTY]),
