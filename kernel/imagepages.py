@@ -83,7 +83,7 @@ def attach(
         pages.append(good.pop(len(pages)))
     space.attach(pages)
     for vpn in range(known, len(pages)):
-        space.name_page(vpn)
+        space.name_page(vpn, process.tokens)
     if len(pages) == full and full in good and computed % space.page_tokens:
         space.attach_tail(good.pop(full), computed)
     for page in good.values():

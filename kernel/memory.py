@@ -15,7 +15,7 @@ from tokenix.kernel.landing import Landing, MemoryEvent
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import State
 from tokenix.kernel.tiers import Donors, no_donors
-from tokenix.mm.ids import Pid
+from tokenix.mm.ids import Pfn, Pid
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import root_key
 from tokenix.mm.space import AddressSpace
@@ -60,9 +60,15 @@ class Memory(Landing):
         goal = min(space.pages_for(process.length) + 1, space.pages_for(process.limit_tokens))
         growth = max(0, goal - space.mapped)
         space.activate()
+        alike = self._find_alike(process, costs) if process.state is State.NEW else None
         first, gap = way.head or (0, 0)
         absent = [page for page in space.pages[gap:] if page.pfn is None]
-        if not self.make_free(len(absent) + gap - first + growth):
+        if alike is not None:
+            self.frames.pin(alike[0])
+        found = self.make_free(len(absent) + gap - first + growth)
+        if alike is not None:
+            self.frames.unpin(alike[0])
+        if not found:
             space.pause()
             return False
         if gap:
@@ -73,6 +79,9 @@ class Memory(Landing):
             self.copies.load(absent, now_s)
             process.usage.swapped_in_bytes += len(absent) * self.info.frame_bytes
         space.grow(growth)
+        if alike is not None:
+            self.copies.copy_frame(alike[0], space.adopt(alike[1]))
+            process.usage.cached_tokens += alike[1]
         tail = space.end // space.page_tokens
         for vpn, page in enumerate(space.pages):
             if page.loading is not None and not gap:
@@ -286,6 +295,23 @@ class Memory(Landing):
             self.index.note_use(page)
         if process.state is State.NEW:
             process.usage.cached_tokens = len(found) * space.page_tokens
+
+    def _find_alike(self, process: Process, costs: Costs) -> tuple[Pfn, int] | None:
+        """A frame whose page begins as the newcomer's next one does, and how many tokens they have
+        in common; None if computing them takes no longer than waiting for the copy, which is a
+        step. At least one token stays to do."""
+        space = process.space
+        if not self.index.count() or space.computed != space.mapped * space.page_tokens:
+            return None
+        vpn, end = space.mapped, min(process.length - 1, space.computed + space.page_tokens)
+        space.extend_keys(process.tokens, vpn)
+        alike = self.index.lookup_partial(
+            space.parent_key(vpn), process.tokens[space.computed : end]
+        )
+        if alike is None or costs.compute_s(alike[1]) <= self.info.step_s:
+            return None
+        assert alike[0].pfn is not None, "it is on the device"
+        return alike[0].pfn, alike[1]
 
     def _raise(self, process: Process, now_s: float) -> None:
         space = process.space

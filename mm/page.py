@@ -8,7 +8,7 @@ maps the page. Who may write a field:
 
     pfn                           mm/frames.py
     mapped, active, recounts      mm/space.py
-    key, use                      mm/prefix.py
+    key, parent, use              mm/prefix.py
     all others                    kernel/copies.py, as copies between the tiers begin and complete
 """
 
@@ -37,6 +37,8 @@ class Page:
     block_generation: int = 0
     key: bytes | None = None
     """Content name of a full page in the prefix index, None while private."""
+    parent: bytes = b""
+    """Key of the page before it, while it can be found."""
     use: "Known[Page] | None" = None
     """What is known of its use while it can be found."""
     mapped: int = 0

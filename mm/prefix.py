@@ -13,12 +13,16 @@ is visible in time, and would tell one tenant what another has asked.
 import hashlib
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from tokenix.mm.density import HitDensity
 from tokenix.mm.evict import IdlePages, Lfu, Lru, Policy, Ranking, Slru, TailAware
 from tokenix.mm.page import Page
 
 KEY_BYTES = 16
+
+MOST_ALIKE = 32
+"""Pages behind one prefix that are compared with the beginning of another."""
 
 
 def root_key(namespace: str) -> bytes:
@@ -53,6 +57,8 @@ class PrefixIndex:
         self._enabled = enabled
         self._ranking: Ranking[Page] = Ranking(POLICIES[policy](), total_pages)
         self._pages: dict[bytes, Page] = {}
+        self._behind: dict[bytes, dict[Page, tuple[int, ...]]] = {}
+        """By the key before them: pages and their tokens."""
         self._idle: dict[Page, None] = {}
         self.idle_frames: IdlePages[Page] = IdlePages()
         """Those on the device, wherever else they are."""
@@ -86,6 +92,22 @@ class PrefixIndex:
                 found.append(page)
         return found
 
+    def lookup_partial(self, parent: bytes, tokens: Sequence[int]) -> tuple[Page, int] | None:
+        """Of the pages behind `parent` that are on the device, the one that begins most like
+        `tokens`, and how many it has in common with them. Looks at MOST_ALIKE."""
+        best: tuple[Page, int] | None = None
+        for page, content in islice(self._behind.get(parent, {}).items(), MOST_ALIKE):
+            if page.pfn is None or page.loading is not None:
+                continue
+            common = 0
+            for mine, its in zip(tokens, content, strict=False):
+                if mine != its:
+                    break
+                common += 1
+            if common and (best is None or common > best[1]):
+                best = page, common
+        return best
+
     def count_idle(self) -> int:
         """Findable pages that nobody maps, in any tier."""
         return len(self._idle)
@@ -98,9 +120,9 @@ class PrefixIndex:
 
     # ---- changes ----
 
-    def insert(self, page: Page, key: bytes, parent: bytes) -> None:
-        """Make a full page findable, behind the one of `parent`. If its content already has a
-        name-holder, it stays private."""
+    def insert(self, page: Page, key: bytes, parent: bytes, tokens: Sequence[int]) -> None:
+        """Make a full page of `tokens` findable, behind the one of `parent`. If its content already
+        has a name-holder, it stays private."""
         assert page.key is None, "a page is named once"
         if self._enabled and key not in self._pages:
             before = self._pages.get(parent)
@@ -108,6 +130,8 @@ class PrefixIndex:
             above = None if before is None else before.use
             page.use = self._ranking.meet(page, key, above, self.now_s)
             self._pages[key] = page
+            page.parent = parent
+            self._behind.setdefault(parent, {})[page] = tuple(tokens)
 
     def note_use(self, page: Page) -> None:
         """Another request has found the page."""
@@ -120,6 +144,10 @@ class PrefixIndex:
         if page.key is None:
             return
         del self._pages[page.key]
+        alike = self._behind[page.parent]
+        del alike[page]
+        if not alike:
+            del self._behind[page.parent]
         page.key = None
         self.note(page)
         assert page.use is not None, "what can be found is known"

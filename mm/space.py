@@ -164,14 +164,25 @@ class AddressSpace:
             return ()
         self.extend_keys(tokens, full)
         for vpn in range(first, full):
-            self.name_page(vpn)
+            self.name_page(vpn, tokens)
         return self.pages[first:full]
 
-    def name_page(self, vpn: int) -> None:
+    def parent_key(self, vpn: int) -> bytes:
+        """What names all that is before page `vpn`; its pages are full and their keys known."""
+        return self.keys[vpn - 1] if vpn else self._root
+
+    def name_page(self, vpn: int, tokens: Sequence[int]) -> None:
         """Page `vpn` is full and its key is known: it can be found from now on."""
         if self.pages[vpn].key is None:
-            parent = self.keys[vpn - 1] if vpn else self._root
-            self._index.insert(self.pages[vpn], self.keys[vpn], parent)
+            mine = tokens[vpn * self.page_tokens : (vpn + 1) * self.page_tokens]
+            self._index.insert(self.pages[vpn], self.keys[vpn], self.parent_key(vpn), mine)
+
+    def adopt(self, tokens: int) -> Page:
+        """The page at `computed` gets the KV of its first `tokens` tokens by a copy; returns it."""
+        assert self.active and self.computed % self.page_tokens == 0 and not self.gap
+        page = self.pages[self.computed // self.page_tokens]
+        self.computed += tokens
+        return page
 
     def advance_one(self) -> None:
         """KV of one more token is written, and its page is not full yet."""

@@ -302,3 +302,20 @@ def test_reclaim_under_a_fence_gives_up_no_more_than_is_wanted() -> None:
     assert not reclaim(pool.frames, pool.index, 3, spaces) and pool.frames.count_coming() == 3
     pool.frames.lift_fence()
     assert pool.frames.count(FrameState.FREE) == 3
+
+
+def test_the_page_that_begins_most_alike_is_found_behind_the_same_prefix() -> None:
+    pool = Pool(16)
+    first = (1, 2, 3, 4)
+    for rest in ((5, 6, 7, 8), (5, 6, 9, 9), (7, 7, 7, 7)):
+        pool.space((*first, *rest))
+    pool.space((9, 9, 9, 9, 5, 6, 7, 8))
+    space = pool.space()
+    space.extend_keys((*first, 5, 6, 9), 1)
+    parent = space.parent_key(1)
+    found = pool.index.lookup_partial(parent, (5, 6, 9))
+    assert found is not None and found == (pool.spaces[1].pages[1], 3)
+    assert pool.index.lookup_partial(parent, (8,)) is None
+    pool.spaces[1].truncate(0)
+    pool.index.forget(found[0])
+    assert pool.index.lookup_partial(parent, (5, 6, 9)) == (pool.spaces[0].pages[1], 2)
