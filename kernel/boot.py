@@ -4,11 +4,12 @@ that only talks to a kernel never loads torch or numba."""
 import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tokenix.drivers.device import Device
 from tokenix.drivers.kvkind import KV_KINDS, KvKind
-from tokenix.kernel.calls import KernelError, Principal, Swapon, error
+from tokenix.kernel.calls import ImageDir, KernelError, Principal, Swapon, error
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.loop import Pump
 from tokenix.kernel.params import Params
@@ -52,6 +53,11 @@ class BootOptions:
     """Where a swap file is opened at boot; None: nowhere (`swapon` opens one later)."""
     swap_bytes: int | None = None
     """Its size."""
+    image_dir: str | None = None
+    """Where images of processes are kept; None: `suspend` is refused, and idle ones get none."""
+    swap_resume: bool = False
+    """Bring back the processes that waited for input when the last kernel of `image_dir` ended; if
+    not, their images are wiped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class Machine:
 def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
     """Load the model, start device and kernel. OSError says what is wrong and what to do."""
     from tokenix.models.registry import load_image
+    from tokenix.models.text import TextStream
 
     tunables = _check(options)
     image = load_image(options.model, progress)
@@ -74,20 +81,24 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
         kernel = make_kernel(
             device, options.policy, options.params, tunables, image.config.eos_tokens
         )
+        kernel.images.model, kernel.images.kv_dtype = image.fingerprint, options.kv_dtype
+        kernel.images.thaw = partial(TextStream.thaw, image.tokenizer)
         pump = Pump(kernel, device)
     except BaseException:
         device.close()
         raise
     if options.swap_dir is not None:
         assert options.swap_bytes is not None, "checked before"
-        _open_swap_file(pump, options.swap_dir, options.swap_bytes)
+        _ask(pump, Swapon(options.swap_dir, options.swap_bytes))
+    if options.image_dir is not None:
+        _ask(pump, ImageDir(options.image_dir, options.swap_resume))
     return Machine(image, kernel, pump)
 
 
-def _open_swap_file(pump: Pump, directory: str, size_bytes: int) -> None:
-    """Or no machine at all."""
+def _ask(pump: Pump, request: Swapon | ImageDir) -> None:
+    """It is done, or there is no machine at all."""
     try:
-        pump.submit(Swapon(directory, size_bytes), Principal(root=True))[1].result()
+        pump.submit(request, Principal(root=True))[1].result()
     except BaseException as problem:
         pump.close()
         if isinstance(problem, KernelError):
@@ -129,6 +140,12 @@ def _check(options: BootOptions) -> Tunables:
         raise _invalid("swap_dir and swap_bytes go together: where the swap file is, and its size")
     if options.swap_dir is not None and not isinstance(options.swap_dir, str):
         raise _invalid(f"swap_dir must be a path, not {options.swap_dir!r}")
+    if options.image_dir is not None and not isinstance(options.image_dir, str):
+        raise _invalid(f"image_dir must be a path, not {options.image_dir!r}")
+    if not isinstance(options.swap_resume, bool):
+        raise _invalid(f"swap_resume must be true or false, not {options.swap_resume!r}")
+    if options.swap_resume and options.image_dir is None:
+        raise _invalid("swap_resume needs image_dir: where the images of the last kernel are")
     if not isinstance(options.params, Params):
         raise _invalid(f"params must be a Params, not {options.params!r}")
     if not isinstance(options.tunables, Mapping):

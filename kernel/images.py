@@ -88,8 +88,10 @@ class Loading(Job):
     pages: list[Arriving]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Removing(Job):
-    pass
+    pid: Pid | None = None
+    """Its process has come back: that is the answer, whatever becomes of the file."""
 
 
 @dataclass(slots=True)
@@ -234,10 +236,17 @@ class Images:
         return job
 
     def remove(
-        self, path: str, now_s: float, call_id: int | None = None, who: Principal = NOBODY
+        self,
+        path: str,
+        now_s: float,
+        call_id: int | None = None,
+        who: Principal = NOBODY,
+        pid: Pid | None = None,
     ) -> None:
-        """Unlink a file."""
-        job = Removing(ticket=Ticket(0), path=path, deadline_s=0.0, call_id=call_id, who=who)
+        """Unlink a file; `pid`: the process that it has become."""
+        job = Removing(
+            ticket=Ticket(0), path=path, deadline_s=0.0, call_id=call_id, who=who, pid=pid
+        )
         self.start(job, lambda ticket: UnlinkImage(ticket, path), 0, now_s)
 
     def take_overdue(self, now_s: float) -> list[Job]:

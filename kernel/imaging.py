@@ -81,7 +81,8 @@ def suspend(kernel: Lifecycle, call: Call, request: Suspend) -> None:
 
 
 def resume(kernel: Lifecycle, call: Call, request: Resume) -> None:
-    """Bring a process back; answered with its new pid when its pages are in the host tier."""
+    """Bring a process back; answered with its new pid when its pages are in the host tier
+    and the image is gone."""
     _check_open(kernel)
     path = path_of(call.principal.tenant, request.name)
     _check_idle(kernel, path)
@@ -107,7 +108,10 @@ def cancel(kernel: Lifecycle, who: Principal, call_id: int) -> bool:
             return True
     for job in images.jobs.values():
         if job.call_id == call_id and (who.root or who == job.who):
-            job.call_id, job.given_up = None, True
+            if isinstance(job, Removing) and job.pid is not None:
+                _answer(kernel, job, job.pid)  # it is there already
+                return False
+            job.call_id, job.given_up = None, not isinstance(job, Removing)
             if isinstance(job, Saving):
                 _go_on(kernel, job)
             kernel.reply(call_id, error(errno.EINTR, "the call was cancelled"))
@@ -238,7 +242,7 @@ def _conclude(kernel: Lifecycle, job: Job, event: ImageDone) -> None:
         case Removing():
             if not event.error or event.error == errno.ENOENT:
                 kernel.images.files.pop(job.path, None)
-            _answer(kernel, job, _failure(job, event) if event.error else None)
+            _answer(kernel, job, _failure(job, event) if event.error and not job.pid else job.pid)
 
 
 def _opened(kernel: Lifecycle, job: Opening, event: ImageDone) -> None:
@@ -375,8 +379,10 @@ def _loaded(kernel: Lifecycle, job: Loading, event: ImageDone) -> None:
     if job.path.startswith(IDLE):
         _keep(kernel, process.pid, job.path)
     else:
-        images.remove(job.path, kernel.now_s)
-        _answer(kernel, job, process.pid)
+        if event.error:  # a disk that fails may keep its caller waiting once more
+            _answer(kernel, job, process.pid)
+        images.remove(job.path, kernel.now_s, job.call_id, job.who, process.pid)
+        job.call_id = None
 
 
 def _keep(kernel: Lifecycle, pid: Pid, path: str) -> None:

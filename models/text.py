@@ -116,7 +116,10 @@ class TextStream:
     @classmethod
     def thaw(cls, tokenizer: Tokenizer, data: bytes) -> "TextStream":
         """A stream that goes on where one was frozen. ValueError for what `freeze` did not make."""
-        state = msgspec.msgpack.decode(data, type=_Frozen)
+        try:
+            state = msgspec.msgpack.decode(data, type=_Frozen)
+        except msgspec.MsgspecError as why:
+            raise ValueError(str(why)) from None
         stream = cls(tokenizer, state.stops)
         if len(state.matched) != len(stream._stops.strings):
             raise ValueError("as many stop strings as matches")

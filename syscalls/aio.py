@@ -20,7 +20,15 @@ import anyio.to_thread
 
 from tokenix.kernel import calls
 from tokenix.kernel.boot import Machine, Progress
-from tokenix.kernel.calls import Asks, KernelError, Principal, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.calls import (
+    Asks,
+    ImageInfo,
+    KernelError,
+    Principal,
+    ProcessStat,
+    ReadResult,
+    WaitResult,
+)
 from tokenix.kernel.params import Params
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
@@ -37,6 +45,8 @@ async def boot(
     host_pages: int | None = None,
     swap_dir: str | None = None,
     swap_bytes: int | None = None,
+    image_dir: str | None = None,
+    swap_resume: bool = False,
     policy: str = "progress",
     driver: str = "cpu",
     page_tokens: int = 16,
@@ -50,7 +60,7 @@ async def boot(
     blocking = await anyio.to_thread.run_sync(
         partial(
             inproc.boot, model, device_pages=device_pages, host_pages=host_pages, swap_dir=swap_dir,
-            swap_bytes=swap_bytes, policy=policy,
+            swap_bytes=swap_bytes, image_dir=image_dir, swap_resume=swap_resume, policy=policy,
             driver=driver, page_tokens=page_tokens, kv_dtype=kv_dtype, threads=threads,
             params=params, tunables=tunables, progress=progress,
         )
@@ -143,6 +153,18 @@ class Syscalls:
 
     async def swapoff(self) -> int:
         return await self._call(calls.Swapoff())
+
+    async def suspend(self, pid: Pid, name: str) -> ImageInfo:
+        return await self._call(calls.Suspend(pid, name))
+
+    async def resume(self, name: str) -> Pid:
+        return await self._call(calls.Resume(name))
+
+    async def images(self) -> tuple[ImageInfo, ...]:
+        return await self._call(calls.Images())
+
+    async def unlink_image(self, name: str) -> None:
+        await self._call(calls.UnlinkImage(name))
 
     async def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000

@@ -13,7 +13,15 @@ from typing import Any, Self, TypeVar, Unpack, cast
 from tokenix.kernel import calls
 from tokenix.kernel.boot import BootOptions, Machine, Progress
 from tokenix.kernel.boot import boot as boot_machine
-from tokenix.kernel.calls import Asks, KernelError, Principal, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.calls import (
+    Asks,
+    ImageInfo,
+    KernelError,
+    Principal,
+    ProcessStat,
+    ReadResult,
+    WaitResult,
+)
 from tokenix.kernel.params import Params
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
@@ -33,6 +41,8 @@ def boot(
     host_pages: int | None = None,
     swap_dir: str | None = None,
     swap_bytes: int | None = None,
+    image_dir: str | None = None,
+    swap_resume: bool = False,
     policy: str = "progress",
     driver: str = "cpu",
     page_tokens: int = 16,
@@ -46,14 +56,17 @@ def boot(
 
     device_pages: KV pages on the device; host_pages: pages of the host tier (0: none); a page holds
     `page_tokens` tokens in the format `kv_dtype` (`drivers/kvkind.py`). swap_dir, swap_bytes: a
-    swap file below that, as `swapon` makes. policy: progress, fcfs or retract. tunables: overrides
-    of scheduler constants, as `sysctl` shows them. Use it as a context manager, or call `close`.
-    OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be run), ENODEV (no driver), EIO (no
-    swap file can be made there).
+    swap file below that, as `swapon` makes. image_dir: where images of processes are kept: those of
+    `suspend`, and with Params(image_idle_s=...) those of processes that wait for input so long;
+    swap_resume: the latter come back from the last kernel that had the directory. policy: progress,
+    fcfs or retract. tunables: overrides of scheduler constants, as `sysctl` shows them. Use it as a
+    context manager, or call `close`. OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be
+    run), ENODEV (no driver), EIO (no swap file can be made there), EBUSY (another kernel has that
+    image_dir), and whatever else a directory is refused with.
     """
     options = BootOptions(
         model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, threads,
-        params or Params(), tunables or {}, swap_dir, swap_bytes,
+        params or Params(), tunables or {}, swap_dir, swap_bytes, image_dir, swap_resume,
     )  # fmt: skip
     return Syscalls(boot_machine(options, progress))
 
@@ -176,6 +189,26 @@ class Syscalls:
         swapoff is under way), EIO (the disk hangs: the file is used no more, but not given back
         before the disk answers; another swapoff waits for that)."""
         return self._call(calls.Swapoff())
+
+    def suspend(self, pid: Pid, name: str) -> ImageInfo:
+        """Write a process to an image and let it go: it ends with reason `suspended`, and what
+        nobody has read yet is read after its `resume`. If that fails it goes on. ESRCH, EINVAL,
+        EEXIST, EBUSY, ENOSPC, EIO, ETIMEDOUT."""
+        return self._call(calls.Suspend(pid, name))
+
+    def resume(self, name: str) -> Pid:
+        """The process of an image goes on where it was, perhaps on another day; its new pid. The
+        image is gone then. ENOENT, EBADMSG (damaged), EINVAL (another model), E2BIG, EAGAIN, EBUSY,
+        EIO, ETIMEDOUT."""
+        return self._call(calls.Resume(name))
+
+    def images(self) -> tuple[ImageInfo, ...]:
+        """The images that `suspend` has made and the caller may see, by name."""
+        return self._call(calls.Images())
+
+    def unlink_image(self, name: str) -> None:
+        """Remove an image. ENOENT, EBUSY."""
+        self._call(calls.UnlinkImage(name))
 
     def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000

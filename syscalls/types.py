@@ -6,6 +6,7 @@ User space imports from here and never from the layers below.
 from tokenix.kernel.boot import Progress
 from tokenix.kernel.calls import (
     ExitReason,
+    ImageInfo,
     Output,
     ProcessStat,
     ReadResult,
@@ -22,6 +23,7 @@ from tokenix.syscalls.requests import Prompt, SpawnOptions, raise_if_failed, tex
 
 __all__ = [
     "ExitReason",
+    "ImageInfo",
     "Output",
     "Params",
     "Pid",

@@ -1,8 +1,8 @@
 """What becomes of an answer that nobody took, because its call was interrupted or cancelled while
 the answer was on the way: nothing is lost, and nothing runs on unknown to everybody.
 
-What was read is kept for the next read, what was reaped for the next wait. What was spawned is
-ended: nobody has learned its pid.
+What was read is kept for the next read, what was reaped for the next wait, what was resumed for the
+next resume of that name. What was spawned is ended: nobody has learned its pid.
 """
 
 import threading
@@ -27,8 +27,9 @@ class Unclaimed:
         self._lock = threading.Lock()
         self._reads: dict[Pid, deque[ReadResult]] = {}
         self._waits: dict[Pid, WaitResult] = {}
+        self._resumed: dict[str, Pid] = {}
 
-    def take(self, request: Asks[Any]) -> ReadResult | WaitResult | None:
+    def take(self, request: Asks[Any]) -> ReadResult | WaitResult | Pid | None:
         """A kept answer to this request; None if the kernel must be asked."""
         with self._lock:
             match request:
@@ -37,6 +38,8 @@ class Unclaimed:
                 case calls.Wait() if self._waits:
                     pid = next(iter(self._waits)) if request.pid is None else request.pid
                     return self._waits.pop(pid, None)
+                case calls.Resume(name):
+                    return self._resumed.pop(name, None)
         return None
 
     def forget(self, pid: Pid) -> None:
@@ -72,6 +75,9 @@ class Unclaimed:
                 result = cast("WaitResult", answer)
                 with self._lock:
                     self._waits[result.pid] = result
+            case calls.Resume(name):
+                with self._lock:
+                    self._resumed[name] = cast("Pid", answer)
             case calls.Spawn():
                 self._end(cast("Pid", answer))
             case calls.Fork():

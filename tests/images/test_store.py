@@ -13,6 +13,7 @@ import pytest
 from tokenix.drivers.imagefile import BadImage, Head
 from tokenix.drivers.imagestore import ImageStore
 from tokenix.drivers.swapfile import DiskIo
+from tokenix.tests.tidy.tree import ROOT
 
 PATH = "saved/t-red/one.img"
 PAGES = [memoryview(os.urandom(8192)) for _ in range(3)]
@@ -100,6 +101,35 @@ def test_a_save_that_fails_leaves_what_was_there(
     assert names(tmp_path) == [".lock", PATH]
 
 
+@pytest.mark.parametrize("moment", ["write 0", "write 5", "fsync 0", "replace 0", "fsync 1"])
+def test_killed_in_the_middle_of_a_save(tmp_path: Path, moment: str) -> None:
+    """The older file is there until the newer one is; then that."""
+    program = (
+        "import os, signal\n"
+        "from tokenix.tests.images.test_store import HEAD, PAGES, PATH, Failing\n"
+        "from tokenix.tests.images.test_store import Head, ImageStore\n"
+        "class Deadly(Failing):\n"
+        "    def _count(self, kind):\n"
+        "        try:\n"
+        "            super()._count(kind)\n"
+        "        except OSError:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "store = ImageStore()\n"
+        f"store.open({str(tmp_path)!r})\n"
+        "store.save(PATH, Head(b'older', (9,), 5000), PAGES[:1])\n"
+        f"store._io = Deadly({moment.split(maxsplit=1)[0]!r}, {moment.split()[1]}, 5)\n"
+        "store.save(PATH, HEAD, PAGES)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT / ".lib")}
+    done = subprocess.run([sys.executable, "-c", program], env=env, check=False)
+    assert done.returncode == -9
+    store = ImageStore()
+    assert [path for path, _ in store.open(str(tmp_path))] == [PATH]
+    assert names(tmp_path) == [".lock", PATH]
+    renamed = moment == "fsync 1"
+    assert store.read(PATH).meta == (b"meta" if renamed else b"older")
+
+
 def test_pieces_make_a_whole(tmp_path: Path) -> None:
     store = ImageStore(Failing("none", 0, 0))
     store.open(str(tmp_path))
@@ -154,8 +184,9 @@ def test_one_kernel_at_a_time(store: ImageStore, tmp_path: Path) -> None:
         "print('open', flush=True)\nsys.stdin.read()\n"
     )
     other = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".lib")},
+    )  # fmt: skip
     assert other.stdin is not None and other.stdout is not None
     assert other.stdout.readline() == b"open\n"
     with pytest.raises(OSError, match="another kernel"):
