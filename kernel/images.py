@@ -292,17 +292,19 @@ class Images:
             if job.idle:
                 job.given_up = True
 
-    def note_gone(self, process: Process, now_s: float) -> None:
-        """It has ended. Who was suspending it is told, unless it ended for that."""
+    def note_gone(self, process: Process, reason: ExitReason, now_s: float) -> None:
+        """It ends. If somebody was suspending it, that has failed: what nobody has read is in its
+        pipe again."""
         pid = process.pid
         self.note_runs(pid, now_s)
         waiting = [job.call_id for job in self._savings(pid) if job.call_id is not None]
         for job in self._savings(pid):
+            if not (job.given_up or job.idle):
+                process.out, process.ends = job.out, job.ends
             job.given_up, job.call_id = True, None
         pending = self.pending.pop(pid, None)
         if pending is not None:
             waiting.append(pending.call_id)
-        reason = ExitReason.ERROR if process.exit_reason is None else process.exit_reason
         for call_id in waiting:
             self._reply(
                 call_id,

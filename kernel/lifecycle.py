@@ -254,6 +254,7 @@ class Lifecycle:
 
     def exit(self, process: Process, reason: ExitReason, problem: str = "") -> None:
         """The process is over, whatever it was doing: everything it held is given back."""
+        self.images.note_gone(process, reason, self.now_s)
         close_turn(process, reason)
         process.exit_reason, process.exit_error = reason, problem
         process.quiet_until = 0
@@ -262,7 +263,6 @@ class Lifecycle:
         self.memory.release(process)
         if process.table_sent:
             self.dropped.append(process.pid)
-        self.images.note_gone(process, self.now_s)
         self.move(process, State.ZOMBIE)
         del self.processes[process.pid]
         self.zombies[process.pid] = process

@@ -252,6 +252,10 @@ def test_killed_while_it_is_saved(signal: Signal) -> None:
     with pytest.raises(OSError, match="before it was saved") as why:
         answer(machine, call)
     assert why.value.errno == errno.ESRCH
+    heard = Heard.nothing()
+    heard.take(machine, pid)
+    assert len(heard.outputs) > 3 and heard.outputs == expected().outputs[: len(heard.outputs)]
+    assert heard.reason in ("killed", "terminated"), "what it had said can be read"
     machine.call(Wait(pid))
     for _ in range(5):
         machine.advance(machine.now_s + 1)
