@@ -186,8 +186,11 @@ class SwapFile:
         else:
             held_s = params.sink_held_s
             pages = choose_sinking(self._waiting(now_s - held_s), (), (), BATCH_PAGES)
-        self._make_blocks(sum(page.mapped > 0 for page in pages))
-        del pages[copies.disk.free_places :]
+        mapped = [page for page in pages if page.mapped]
+        self._make_blocks(len(mapped))
+        if copies.disk.free_places < len(pages):
+            cached = [page for page in pages if not page.mapped]
+            pages = [*mapped, *cached][: copies.disk.free_places]
         if pages:
             copies.store(pages, now_s)
             self.sunk_pages += len(pages)

@@ -19,6 +19,13 @@ def test_calm_worlds_end_well(chunk: int) -> None:
         World(2 * number).run()
 
 
+@pytest.mark.parametrize("seed", [1_000_903, 1_001_554, 3_000_179])
+def test_worlds_that_failed_once(seed: int) -> None:
+    """Stores that fail were tried for ever; a resume whose pages had sunk was forgotten; cached
+    pages took each other's block of a full file, in turn."""
+    World(seed).run()
+
+
 def test_same_seed_same_story() -> None:
     assert World(4).run() == World(4).run() != World(6).run()
 
