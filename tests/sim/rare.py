@@ -207,8 +207,8 @@ SWAP_FILE = (
     ),
     Mark("store for nobody", "kernel.copies.Copies._land_store", "self.disk.free(item.block)"),
     Mark("cached page leaves the file", "kernel.swapfile.SwapFile._make_blocks", "memory.forget_"),
-    Mark("drained page rises", "kernel.swapfile.SwapFile._drain", "copies.fetch(batch"),
-    Mark("drained page is lost", "kernel.swapfile.SwapFile._drain", "return [event for page"),
+    Mark("drained page rises", "kernel.swapfile.SwapFile._raise", "copies.fetch(pages"),
+    Mark("drained page is lost", "kernel.swapfile.SwapFile._raise", "return [event for page"),
     Mark("prompt found in the file", "kernel.memory.Memory.prefetch_prefix", "self.copies.fetch("),
 )
 

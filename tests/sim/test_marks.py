@@ -2,13 +2,17 @@
 seldom there."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tokenix.tests.sched.fakes import stream
 from tokenix.tests.sched.test_room import test_leaders_are_the_last_of_the_last as leaders_come_last
 from tokenix.tests.sched.test_room import test_never_a_victim as never_a_victim
+from tokenix.tests.sim import test_gaps as gaps
+from tokenix.tests.sim import test_meetings as meetings
 from tokenix.tests.sim import test_scenarios_d as copies
+from tokenix.tests.sim import test_scenarios_d_file as file
 from tokenix.tests.sim import test_scenarios_f as exits
 from tokenix.tests.sim.draws import KINDS
 from tokenix.tests.sim.marks import Mark, Watch
@@ -33,10 +37,33 @@ STORIES: list[tuple[set[str], Callable[[], None]]] = [
         {"resume waits for a writer", "abandoned under a tail"},
         lambda: copies.test_d8_resumed_while_its_last_page_is_late(True, "delay_out"),
     ),
+    ({"forked in a gap"}, lambda: gaps.test_forked_in_a_gap(True)),
+    ({"tail lost behind a gap"}, lambda: gaps.test_tail_lost_behind_a_gap(True, "fail_in", 0)),
+    ({"abandoned fetch"}, lambda: file.test_d8_a_fetch_has_a_deadline(True, "hang_fetch")),
+    (
+        {"lost while fetching"},
+        lambda: file.test_d7_d14_what_the_file_lost_is_computed_again(True, "fail_fetch", None),
+    ),
+    ({"prompt found in the file"}, file.test_a_prompt_in_the_file_is_there_when_its_turn_comes),
+    ({"fetch joins a fetch"}, lambda: meetings.test_a_fork_joins_the_fetch_of_its_parent(True)),
+    (
+        {"resume finds pages sunk"},
+        lambda: meetings.test_a_resume_finds_its_pages_sunk(True, "progress"),
+    ),
+    (
+        {"plan miss of a decode"},
+        lambda: with_patches(partial(meetings.test_a_plan_that_promises_too_much, True)),
+    ),
 ]
 """What is reached by which."""
 
 TOLD = set[str]().union(*(names for names, _ in STORIES))
+
+
+def with_patches(story: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """A story that changes what is not its own, and changes it back."""
+    with pytest.MonkeyPatch.context() as patches:
+        story(patches)
 
 
 @pytest.mark.parametrize(("names", "story"), STORIES)

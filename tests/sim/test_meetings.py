@@ -163,3 +163,18 @@ def test_a_resume_whose_pages_sank_and_have_no_way_back() -> None:
         memory.copies.host.free(place[0])
     machine.audit_every_step = True
     machine.finish()
+
+
+def test_a_plan_that_promises_too_much(cache: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decode for which there is no page after all is planned again, and is in no pass."""
+    machine = booted(cache)
+    pid = machine.spawn(PROMPT, 12)
+    speak(machine, pid, 2)
+    memory, misses = machine.kernel.memory, machine.kernel.counters.plan_misses
+    grow = memory.grow
+    monkeypatch.setattr(memory, "grow", lambda process, tokens: False)
+    while machine.kernel.counters.plan_misses == misses:
+        assert machine.advance()
+    assert machine.kernel.in_flight is None
+    monkeypatch.setattr(memory, "grow", grow)
+    machine.finish()
