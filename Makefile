@@ -8,9 +8,10 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 JOBS ?= 2
 PYTEST_ARGS ?= -n 2 --dist loadfile
+SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test sim-report lint format clean
+.PHONY: help env run test soak sim-report lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +35,9 @@ run: $(STAMP) ## a demonstration on this machine
 
 test: $(STAMP) ## all tests but those marked gpu or slow (PYTEST_ARGS="-k name" to choose)
 	@$(BIN)/python -m pytest -m 'not gpu and not slow' $(PYTEST_ARGS)
+
+soak: $(STAMP) ## all tiers full, with faults, for a long time (SECONDS=600)
+	@$(BIN)/python -m tokenix.tests.soak --seconds $(SECONDS)
 
 sim-report: $(STAMP) ## policies compared in simulation, into bench/reports (SIM_ARGS=--quick to try)
 	@$(BIN)/tokenix sim report --out bench/reports -j $(JOBS) $(SIM_ARGS)
