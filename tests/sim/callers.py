@@ -36,6 +36,7 @@ from tokenix.kernel.swapfile import FileState
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader, ReaderKind
 from tokenix.sched.policies import POLICIES
+from tokenix.tests.sim import sleepers
 from tokenix.tests.sim.follow import Follower
 from tokenix.tests.sim.machine import ROOT
 
@@ -48,12 +49,12 @@ TENANTS = (Principal("default"), Principal("red"), Principal("blue"))
 ERRNOS: dict[type, set[int]] = {
     Spawn: {errno.EINVAL, errno.E2BIG, errno.EAGAIN, errno.EDQUOT},
     Read: {errno.ESRCH, errno.EPIPE, errno.EINVAL, errno.EINTR, errno.EAGAIN},
-    Write: {errno.ESRCH, errno.EPIPE, errno.E2BIG, errno.EINVAL},
-    Fork: {errno.ESRCH, errno.EAGAIN, errno.EINVAL},
+    Write: {errno.ESRCH, errno.EPIPE, errno.E2BIG, errno.EINVAL, errno.EBUSY},
+    Fork: {errno.ESRCH, errno.EAGAIN, errno.EINVAL, errno.EBUSY},
     Wait: {errno.ECHILD, errno.EINTR, errno.EAGAIN},
     Kill: {errno.ESRCH},
-    Nice: {errno.ESRCH, errno.EPERM, errno.EINVAL},
-    SetRlimit: {errno.ESRCH, errno.EINVAL, errno.E2BIG},
+    Nice: {errno.ESRCH, errno.EPERM, errno.EINVAL, errno.EBUSY},
+    SetRlimit: {errno.ESRCH, errno.EINVAL, errno.E2BIG, errno.EBUSY},
     ShmOpen: {errno.EDQUOT, errno.EEXIST, errno.EINVAL, errno.E2BIG, errno.EAGAIN, errno.EIO},
     ShmUnlink: {errno.ENOENT},
     Stat: {errno.ESRCH},
@@ -64,6 +65,7 @@ ERRNOS: dict[type, set[int]] = {
     Swapoff: {errno.EPERM, errno.EINVAL, errno.EBUSY, errno.EIO},
     Trace: {errno.EPERM, errno.ESRCH},
     CancelCall: set(),
+    **sleepers.ERRNOS,
 }
 """What a call may fail with; anything else is a fault."""
 
@@ -97,6 +99,7 @@ class Callers:
         self.swaps: set[int] = set()
         """Swapons and swapoffs without a reply."""
         self.healing = False
+        self.sleepers = sleepers.Sleepers(self)
         page = world.spec.page_tokens
         self._shared = [self._draw(page * self.chance.randint(1, 4)) for _ in range(2)]
         self._segments: list[tuple[Principal, str]] = []
@@ -119,6 +122,8 @@ class Callers:
         if self.world.spec.file_blocks:
             self.world.at(0.0, self.swap_file)
             acts.append(self.swap_file)
+        if self.world.spec.images:
+            acts += self.sleepers.begin()
         chosen = [act for act in acts if chance.random() < 0.6]
         for _ in range(chance.randint(0, 25) if chosen else 0):
             self.world.at(chance.random() * horizon_s, chance.choice(chosen))
@@ -126,13 +131,24 @@ class Callers:
     def heal(self) -> None:
         """Let everything end: continue the stopped, read the unread, close what is open."""
         self.healing = True
-        for pid, follower in list(self.followers.items()):
-            self.world.send(Kill(pid, Signal.CONT))
-            if follower.keep_open:
-                self.world.send(Write(pid, eof=True))
-            self.read_on(pid)
+        for pid in list(self.followers):
+            self._let_end(pid)
         for who, name in self._segments:
             self.world.send(ShmUnlink(name), who)
+        self.sleepers.heal()
+
+    def _let_end(self, pid: Pid) -> None:
+        self.world.send(Kill(pid, Signal.CONT))
+        if self.followers[pid].keep_open:
+            self._close(pid)
+        self.read_on(pid)
+
+    def _close(self, pid: Pid) -> None:
+        def closed(reply: Reply) -> None:
+            if reply.error is not None and reply.error.errno == errno.EBUSY:  # it is being saved
+                self.world.at(self.world.now_s + 0.1, lambda: self._close(pid))
+
+        self.world.send(Write(pid, eof=True), then=closed)
 
     def observe(self) -> None:
         for follower in self.followers.values():
@@ -164,7 +180,7 @@ class Callers:
             follower.check_over()
         assert not self.blocked, "reads are blocked for ever"
 
-    def _pick(self) -> Follower | None:
+    def pick(self) -> Follower | None:
         """Somebody, mostly living."""
         living = [f for f in self.followers.values() if f.process.exit_reason is None]
         pool = living if living and self.chance.random() < 0.9 else list(self.followers.values())
@@ -199,11 +215,16 @@ class Callers:
     def _spawned(self, reply: Reply) -> None:
         if reply.error is None:
             assert isinstance(reply.value, int)
-            self._follow(Pid(reply.value))
+            self.follow(Pid(reply.value))
 
-    def _follow(self, pid: Pid) -> None:
-        follower = Follower(self.world.process(pid), VOCAB, self.world.spec.eos_token)
+    def follow(self, pid: Pid, follower: Follower | None = None) -> None:
+        """Watch a process, and read it in some way."""
+        if follower is None:
+            follower = Follower(self.world.process(pid), VOCAB, self.world.spec.eos_token)
         self.followers[pid] = follower
+        if self.healing:
+            self._let_end(pid)
+            return
         kind = self.chance.choice(["fast", "fast", "slow", "late"])
         if kind == "fast":
             self.read_on(pid)
@@ -211,7 +232,7 @@ class Callers:
             self._read_slowly(pid, self.chance.choice([1, 1, 3]), self.chance.choice([0.01, 0.2]))
 
     def fork(self) -> None:
-        parent = self._pick()
+        parent = self.pick()
         if parent is None:
             return
         n = self.chance.choice([1, 1, 2, 3])
@@ -222,12 +243,12 @@ class Callers:
                 return
             assert isinstance(reply.value, tuple) and len(reply.value) == n
             for pid in reply.value:
-                self._follow(pid)
+                self.follow(pid)
 
         self.world.send(Fork(parent.pid, n, seeds), then=forked)
 
     def signal(self) -> None:
-        target = self._pick()
+        target = self.pick()
         if target is None:
             return
         signal = self.chance.choice(
@@ -237,7 +258,7 @@ class Callers:
             self.world.send(Kill(target.pid, signal))
 
     def wait(self) -> None:
-        target = self._pick()
+        target = self.pick()
         if target is None:
             return
         pid = self.chance.choice([None, target.pid])
@@ -305,7 +326,7 @@ class Callers:
         return False
 
     def read_twice(self) -> None:
-        target = self._pick()
+        target = self.pick()
         if target is not None:
             self.read_on(target.pid)
 
@@ -320,7 +341,7 @@ class Callers:
 
     def write(self) -> None:
         open_ones = [f for f in self.followers.values() if f.keep_open]
-        target = self.chance.choice(open_ones) if open_ones else self._pick()
+        target = self.chance.choice(open_ones) if open_ones else self.pick()
         if target is None:
             return
         tokens = self._draw(self.chance.choice([0, 1, 2, 5]))
@@ -333,12 +354,12 @@ class Callers:
         self.world.send(Write(target.pid, tokens, eof=eof), then=written)
 
     def nice(self) -> None:
-        target = self._pick()
+        target = self.pick()
         if target is not None:
             self.world.send(Nice(target.pid, self.chance.randint(-20, 19)))
 
     def limit(self) -> None:
-        target = self._pick()
+        target = self.pick()
         if target is None:
             return
         chance = self.chance
@@ -370,7 +391,7 @@ class Callers:
 
     def intrude(self) -> None:
         """A tenant names a process of another tenant: it does not exist."""
-        target = self._pick()
+        target = self.pick()
         if target is None:
             return
         strangers = [who for who in TENANTS if who.tenant != target.tenant]

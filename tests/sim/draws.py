@@ -22,6 +22,11 @@ FILE_FAULTS: dict[Kind, float] = {
     "delay_store": 0.1, "delay_fetch": 0.2, "hang_store": 0.1, "hang_fetch": 0.1,
 }  # fmt: skip
 
+IMAGE_FAULTS: dict[Kind, float] = {
+    "fail_save": 0.2, "delay_save": 0.2, "hang_save": 0.1, "corrupt_image": 0.3,
+    "fail_load": 0.2, "delay_load": 0.2, "hang_load": 0.1,
+}  # fmt: skip
+
 HASTY = Tunables(
     target_interactive_s=0.1, target_stream_s=0.1, target_batch_s=0.5, target_idle_s=1.0,
     max_wait_targets=1.0, batch_quantum_s=0.1, hysteresis_s=0.2, margin_s=0.05, leader_pauses=1,
@@ -57,6 +62,8 @@ class Machine:
     fault_rates: dict[Kind, float]
     force: float
     """Chance of each ready process to be paused by force in each plan."""
+    images: bool = False
+    """Whether processes are suspended and resumed."""
     file_blocks: int = 0
     """Of a swap file that comes and goes; 0: there is none."""
 
@@ -165,6 +172,26 @@ def with_swap_file(drawn: Machine, chance: random.Random, harsh: bool) -> Machin
     )
 
 
+def draw_sleepy_machine(chance: random.Random, harsh: bool) -> Machine:
+    """Any machine, but processes go to images and come back, and idle ones get some; the disk is
+    slow, or fails."""
+    drawn = chance.choice([draw_machine, draw_deep_machine])(chance, harsh)
+    rates = {kind: rate for kind, rate in IMAGE_FAULTS.items() if harsh and chance.random() < 0.4}
+    return replace(
+        drawn,
+        images=True,
+        params=replace(
+            drawn.params,
+            image_idle_s=chance.choice([None, 1e-3, 0.1]),
+            image_io_s=chance.choice([0.05, 1.0]),
+            max_image_bytes=chance.choice([30_000, 1 << 30, 1 << 30]),
+        ),
+        cost=replace(drawn.cost, disk_base_s=chance.choice([1e-4, 1e-2])),
+        fault_rates={**drawn.fault_rates, **rates},
+    )
+
+
 KINDS: dict[str, Callable[[random.Random, bool], Machine]] = {
     "": draw_machine, "cruel": draw_cruel_machine, "deep": draw_deep_machine,
+    "sleepy": draw_sleepy_machine,
 }  # fmt: skip

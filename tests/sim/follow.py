@@ -1,7 +1,7 @@
 """One process as its callers see it, held against the oracle token by token."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tokenix.drivers.sim import expected_tokens
 from tokenix.kernel.calls import ExitReason, ReadResult
@@ -49,6 +49,15 @@ class Follower:
         if process.in_turn:
             self.turns.append(Turn(tuple(process.tokens), process.prompt_tokens))
 
+    def reborn(self, process: Process) -> "Follower":
+        """It comes out of an image: what was read of it is not read again, nothing is left out."""
+        twin = Follower(process, self._vocab, self._eos_token)
+        twin.keep_open, twin.written, twin.bounds = self.keep_open, self.written, self.bounds
+        twin.turns = [replace(turn, outputs=list(turn.outputs), expected=[]) for turn in self.turns]
+        twin._reading = self._reading
+        twin._prompt_tokens, twin._outputs = self._prompt_tokens, self._outputs
+        return twin
+
     def observe(self) -> None:
         """After each step: a new turn must begin with all that was there and what was written."""
         process = self.process
@@ -78,6 +87,10 @@ class Follower:
     def take(self, result: ReadResult) -> None:
         """A read was answered: tokens in order, without gaps, one end for each turn, one eof."""
         assert self.terminal is None, f"pid {self.pid}: output after the end of file"
+        if result.reason is ExitReason.SUSPENDED:
+            assert not result.outputs and result.eof, "what is in an image is not read"
+            self.terminal = result
+            return
         for output in result.outputs:
             self._check(output.token)
         if result.turn_ended is not None:

@@ -194,6 +194,7 @@ class World:
         """Commands that will still end, and copies whose deadline has not come."""
         transfers = self.machine.kernel.memory.copies.transfers.peek_all()
         waited_for = sum(not transfer.abandoned for transfer in transfers)
+        waited_for += sum(not job.given_up for job in self.machine.kernel.images.jobs.values())
         return waited_for + (self.machine.device.next_completion_s() is not None)
 
     def _check_idle(self) -> None:
@@ -201,8 +202,14 @@ class World:
         slots, and nothing else."""
         kernel, device = self.machine.kernel, self.machine.device
         hung = list(kernel.memory.copies.transfers.peek_all())
-        assert device.fences.count_unfinished() == len(hung)
-        if not hung:
+        images = kernel.images
+        assert device.fences.count_unfinished() == len(hung) + len(images.jobs)
+        assert (
+            not images.pending
+            and not images.kept
+            and all(path.startswith("saved/") for path in images.files)
+        ), "images are kept for nobody"
+        if not hung and not images.jobs:
             audit.check_idle(kernel)
             return
         audit.check(kernel)
@@ -212,7 +219,7 @@ class World:
         assert set(kept) == lost, f"frames {kept} are pinned, {sorted(lost)} are lost"
         assert frames.count(FrameState.HELD) == len(kernel.segments.pinned_pages())
         written = [i for t in hung for i in t.items if t.lane in (Lane.OUT, Lane.FETCH)]
-        assert slots.count(PlaceState.WRITING) == len(written)
+        assert slots.count(PlaceState.WRITING) == len(written) + images.count_arriving()
         assert not kernel.readers and not kernel.waiters, "blocked calls leak"
 
     def _check_busy(self) -> None:
