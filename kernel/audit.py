@@ -1,7 +1,7 @@
 """The kernel's books against the ground truth. Tests run `check` after every step."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.memory import Memory
@@ -10,6 +10,7 @@ from tokenix.mm import audit
 from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pfn, Pid
 from tokenix.mm.page import Page
+from tokenix.mm.quota import TIERS
 from tokenix.swap.spare import Spare, spare_kind
 from tokenix.swap.tier import PlaceState, Tier
 from tokenix.swap.transfers import Lane
@@ -69,9 +70,25 @@ def check_tiers(memory: Memory, mapped: Sequence[Page]) -> None:
     pages = {id(p): p for p in (*mapped, *memory.index.pages(), *under_way)}.values()
     _check_tier(copies.host, [(page.slot, page.generation, page) for page in pages])
     _check_tier(copies.disk, [(page.block, page.block_generation, page) for page in pages])
+    _check_quotas(memory, pages)
     for kind in Spare:
         spare = {page.slot for page in pages if spare_kind(page) is kind}
         assert spare == {page.slot for page in memory.spare.pages(kind)}, f"{kind.value} slots"
+
+
+def _check_quotas(memory: Memory, pages: Iterable[Page]) -> None:
+    """What tenants have in each tier is counted."""
+    counts: Counter[tuple[str, str]] = Counter()
+    tenants = {page.tenant for page in pages}
+    for page in pages:
+        counts[page.tenant, "frames"] += page.pfn is not None
+        counts[page.tenant, "host"] += any(
+            place is not None for place in (page.slot, page.leaving, page.rising)
+        )
+        counts[page.tenant, "disk"] += page.block is not None or page.storing is not None
+    for tenant in tenants:
+        for tier in TIERS:
+            assert memory.quotas.used(tenant, tier) == counts[tenant, tier], f"{tenant}: {tier}"
 
 
 def _check_tier(tier: Tier, copies: list[tuple[int | None, int, Page]]) -> None:

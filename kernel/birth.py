@@ -24,7 +24,7 @@ def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
         left = kernel.info.max_context_tokens - prompt
         page_room = (kernel.info.frames - 1) * kernel.info.page_tokens - prompt
         max_tokens = max(1, min(kernel.params.default_max_tokens, left, page_room))
-    check_fits(kernel, prompt, max_tokens)
+    check_fits(kernel, prompt, max_tokens, who.tenant)
     if request.max_pages is not None and -(-prompt // kernel.info.page_tokens) > request.max_pages:
         raise error(
             errno.E2BIG,
@@ -115,8 +115,9 @@ def check_tokens(which: str, span: Span, vocab: int) -> None:
         raise error(errno.EINVAL, f"{which} is outside the vocabulary 0..{vocab - 1}")
 
 
-def check_fits(kernel: Lifecycle, prompt: int, max_tokens: int) -> None:
-    """E2BIG for what the device can never hold beside the named segments."""
+def check_fits(kernel: Lifecycle, prompt: int, max_tokens: int, tenant: str) -> None:
+    """E2BIG for what the device can never hold beside the named segments, EDQUOT for what is more
+    than its tenant may have."""
     info = kernel.info
     reserved = kernel.segments.count_pages()
     why = can_never_fit(
@@ -124,6 +125,14 @@ def check_fits(kernel: Lifecycle, prompt: int, max_tokens: int) -> None:
     )
     if why is not None:
         raise error(errno.E2BIG, why)
+    pages = -(-(prompt + max_tokens) // info.page_tokens)
+    ceiling = kernel.memory.quotas.get(tenant, "frames").ceiling
+    if ceiling is not None and pages > ceiling:
+        raise error(
+            errno.EDQUOT,
+            f"{prompt} + {max_tokens} tokens are {pages} pages, tenant {tenant!r} may have "
+            f"{ceiling}; ask for less, or have its quota raised",
+        )
 
 
 def check_sampling(params: SamplingParams, vocab: int) -> None:

@@ -7,6 +7,8 @@ rates.<estimate>       what was measured                   read only
 swap.restore           auto | swap-in | recompute | split  set; the others are for experiments
 swap.<fact>            of the swap file (swapon, swapoff)  read only
 weights.<tenant>       of a tenant's share; 1 if not set   set; a tenant sees its own
+quota.<tenant>.<tier>.<floor|ceiling>                     set; a tenant sees its own
+                       pages of the frames, host or disk; a ceiling of 0: none
 """
 
 import dataclasses
@@ -14,6 +16,7 @@ import errno
 
 from tokenix.kernel.calls import Principal, Sysctl, error
 from tokenix.kernel.lifecycle import Lifecycle
+from tokenix.mm.quota import TIERS, Quota
 from tokenix.sched.policies import POLICIES
 from tokenix.sched.tunables import retune
 from tokenix.swap.restore import WAYS
@@ -22,6 +25,8 @@ from tokenix.swap.transfers import Lane
 Value = float | int | str | bool
 
 WEIGHTS = "weights."
+QUOTA = "quota."
+BOUNDS = ("floor", "ceiling")
 
 
 def sysctl(kernel: Lifecycle, who: Principal, request: Sysctl) -> object:
@@ -29,9 +34,13 @@ def sysctl(kernel: Lifecycle, who: Principal, request: Sysctl) -> object:
     known = read_all(kernel)
     if request.name.startswith(WEIGHTS):
         known.setdefault(request.name, 1.0)
+    if request.name.startswith(QUOTA):
+        known.setdefault(request.name, _quota_of(kernel, request.name))
     if not who.root:
-        mine = WEIGHTS + who.tenant
-        known = {n: v for n, v in known.items() if n == mine or not n.startswith(WEIGHTS)}
+        mine = {WEIGHTS + who.tenant}
+        mine |= {f"{QUOTA}{who.tenant}.{tier}.{bound}" for tier in TIERS for bound in BOUNDS}
+        hidden = {name for name in known if name.startswith((WEIGHTS, QUOTA))} - mine
+        known = {name: value for name, value in known.items() if name not in hidden}
     if request.name == "" and request.value is None:
         return known
     if request.name not in known:
@@ -60,12 +69,18 @@ def read_all(kernel: Lifecycle) -> dict[str, Value]:
     values["swap.directory"] = kernel.swapfile.directory
     for tenant, weight in scheduler.queues.shares.weights.items():
         values[WEIGHTS + tenant] = weight
+    for tenant, tier, quota in kernel.memory.quotas.listed():
+        values[f"{QUOTA}{tenant}.{tier}.floor"] = quota.floor
+        values[f"{QUOTA}{tenant}.{tier}.ceiling"] = quota.ceiling or 0
     return values
 
 
 def _set(kernel: Lifecycle, name: str, value: Value) -> None:
     if name.startswith(WEIGHTS):
         _weigh(kernel, name, value)
+        return
+    if name.startswith(QUOTA):
+        _set_quota(kernel, name, value)
         return
     group, _, field = name.rpartition(".")
     if name == "policy":
@@ -94,3 +109,40 @@ def _weigh(kernel: Lifecycle, name: str, value: Value) -> None:
         raise error(
             errno.EINVAL, f"{name} cannot be {value!r}: a weight is positive and finite"
         ) from None
+
+
+def _quota_parts(name: str) -> tuple[str, str, str]:
+    """(tenant, tier, floor or ceiling) of a quota's name. ENOENT."""
+    parts = tuple(name.removeprefix(QUOTA).rsplit(".", 2))
+    if len(parts) != 3 or not parts[0] or parts[1] not in TIERS or parts[2] not in BOUNDS:
+        raise error(
+            errno.ENOENT,
+            f"no quota {name!r}; they are named {QUOTA}<tenant>.<{'|'.join(TIERS)}>."
+            f"<{'|'.join(BOUNDS)}>",
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def _quota_of(kernel: Lifecycle, name: str) -> int:
+    tenant, tier, bound = _quota_parts(name)
+    quota = kernel.memory.quotas.get(tenant, tier)
+    return quota.floor if bound == "floor" else quota.ceiling or 0
+
+
+def _set_quota(kernel: Lifecycle, name: str, value: Value) -> None:
+    tenant, tier, bound = _quota_parts(name)
+    quotas, copies = kernel.memory.quotas, kernel.memory.copies
+    places = {"frames": kernel.info.frames, "host": copies.host.total, "disk": copies.disk.total}
+    try:
+        pages = int(value)
+        if isinstance(value, bool) or pages != float(value):
+            raise ValueError("pages are a whole number")
+        old = quotas.get(tenant, tier)
+        new = (
+            Quota(pages, old.ceiling)
+            if bound == "floor"
+            else Quota(old.floor, None if pages == 0 else pages)
+        )
+        quotas.set(tenant, tier, new, places[tier])
+    except (ValueError, OverflowError) as why:
+        raise error(errno.EINVAL, f"{name} cannot be {value!r}: {why}") from None

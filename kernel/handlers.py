@@ -199,7 +199,7 @@ def setrlimit(kernel: Lifecycle, who: Principal, request: SetRlimit) -> None:
                 "to end a process now, send it SIGTERM",
             )
         reach = process.reach(request.max_tokens)
-        check_fits(kernel, reach - request.max_tokens, request.max_tokens)
+        check_fits(kernel, reach - request.max_tokens, request.max_tokens, process.tenant)
         process.max_tokens = process.entity.max_tokens = request.max_tokens
     process.quiet_until = 0
     if request.max_pages is not None:
@@ -250,7 +250,7 @@ def write(kernel: Lifecycle, who: Principal, request: Write) -> int:
         raise error(errno.E2BIG, f"stdin holds at most {kernel.params.stdin_tokens} tokens")
     if tokens:
         sequence = process.limit_tokens if process.in_turn else process.length
-        check_fits(kernel, sequence + waiting, process.max_tokens)
+        check_fits(kernel, sequence + waiting, process.max_tokens, process.tenant)
     process.stdin.extend(tokens)
     process.stdin_open = not request.eof
     kernel.begin_turn(process)

@@ -189,7 +189,9 @@ def revive(kernel: "Lifecycle", meta: ImageMeta) -> Process:
         last_turn=meta.last_turn, usage=meta.usage,
     )  # fmt: skip
     process.hold = _holds(kernel, process, meta)
-    check_fits(kernel, process.reach(meta.max_tokens) - meta.max_tokens, meta.max_tokens)
+    check_fits(
+        kernel, process.reach(meta.max_tokens) - meta.max_tokens, meta.max_tokens, process.tenant
+    )
     return process
 
 

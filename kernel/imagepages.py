@@ -50,7 +50,7 @@ def take(memory: Memory, process: Process, computed: int) -> list[Arriving]:
     memory.make_slots(want - known, no_donors)
     arriving = []
     for number in range(known, want):
-        page = Page()
+        page = Page(process.tenant)
         taken = host.take(page)
         if taken is None:
             break

@@ -29,7 +29,8 @@ class Memory(Landing):
     """The kernel's hands on the memory of processes."""
 
     def new_space(self, pid: Pid, tenant: str) -> AddressSpace:
-        return AddressSpace(pid, self.info.page_tokens, self.frames, self.index, root_key(tenant))
+        root = root_key(tenant)
+        return AddressSpace(pid, self.info.page_tokens, self.frames, self.index, root, tenant)
 
     def add(self, process: Process) -> None:
         self._processes[process.pid] = process
@@ -162,7 +163,7 @@ class Memory(Landing):
             elif page.pfn is not None and page.loading is None:
                 dirty.append((vpn, page))
         self.make_slots(len(dirty), donors)
-        room = self.copies.host.free_places
+        room = self.room_for(process.tenant, "host", self.copies.host.free_places)
         if room < len(dirty):
             self.truncate(process, dirty[room][0])
             del dirty[room:]
@@ -323,7 +324,7 @@ class Memory(Landing):
             room = host.free_places
             self.make_slots(len(deep), no_donors)  # maybe those of other pages of its own
             deep = [page for page in space.pages if page.deep and page.rising is None]
-        room = host.free_places
+        room = self.room_for(process.tenant, "host", host.free_places)
         if room < len(deep):
             self.truncate(process, space.pages.index(deep[room]))
             del deep[room:]

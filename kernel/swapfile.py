@@ -186,6 +186,7 @@ class SwapFile:
         else:
             held_s = params.sink_held_s
             pages = choose_sinking(self._waiting(now_s - held_s), (), (), BATCH_PAGES)
+        pages = memory.quotas.within(pages, "disk")
         mapped = [page for page in pages if page.mapped]
         self._make_blocks(len(mapped))
         if copies.disk.free_places < len(pages):

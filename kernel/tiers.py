@@ -17,6 +17,7 @@ from tokenix.mm.frames import FrameState, FrameTable
 from tokenix.mm.ids import Pid, Ticket
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import PrefixIndex
+from tokenix.mm.quota import Quotas
 from tokenix.mm.reclaim import Watermarks, count_available, reclaim
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.view import MemoryView
@@ -50,8 +51,12 @@ class Tiers:
             int(total * params.reclaim_low_share), int(total * params.reclaim_high_share)
         )
         self.frames = FrameTable(info.frames, self._note)
+        self.quotas = Quotas()
         self.index = PrefixIndex(
-            params.prefix_cache, params.prefix_policy, info.frames + info.host_slots
+            params.prefix_cache,
+            params.prefix_policy,
+            info.frames + info.host_slots,
+            self.quotas,
         )
         self.spare = SpareSlots()
         self.copies = Copies(info, self.frames, self.spare, send, new_ticket)
@@ -89,6 +94,7 @@ class Tiers:
             fetch_s_per_page=link.s_per_page(Lane.FETCH),
             fetch_queue_s=self.copies.queue_s(Lane.FETCH),
             swap=self.copies.host.total > 0,
+            frame_ceilings=self.quotas.ceilings("frames"),
             upsets=self._upsets,
         )
 
@@ -148,10 +154,17 @@ class Tiers:
                 if not page.clean:
                     self.dirty.push(pid, page)
 
+    def room_for(self, tenant: str, tier: str, free: int) -> int:
+        """Of `free` places, those that the tenant may have."""
+        left = self.quotas.left(tenant, tier)
+        return free if left is None else min(free, left)
+
     def take_dirty(self, room: int, taken: int) -> list[tuple[Pid, Page]]:
         """Up to `room` pages to clean, with slots for them beside `taken`: empty ones, and those of
         pages that nobody maps."""
-        pages = self.dirty.take(room)
+        taken_out = self.dirty.take(room)
+        fine = set(self.quotas.within((page for _, page in taken_out), "host"))
+        pages = [(pid, page) for pid, page in taken_out if page in fine]
         self.make_slots(taken + len(pages), no_donors)
         fits = max(0, self.copies.host.free_places - taken)
         for pid, page in pages[fits:]:
@@ -184,5 +197,6 @@ class Tiers:
 
     def _note(self, page: Page) -> None:
         """The page has changed: the books of the host tier and the prefix index follow."""
+        self.quotas.note(page)
         self.spare.note(page)
         self.index.note(page)

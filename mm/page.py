@@ -9,6 +9,7 @@ maps the page. Who may write a field:
     pfn                           mm/frames.py
     mapped, active, recounts      mm/space.py
     key, parent, use              mm/prefix.py
+    booked                        mm/quota.py
     all others                    kernel/copies.py, as copies between the tiers begin and complete
 """
 
@@ -29,6 +30,8 @@ class Recount:
 class Page:
     """In at least one tier while anybody maps or can find it. In a lower tier too: it is clean."""
 
+    tenant: str = ""
+    """Whose it is. Constant."""
     pfn: Pfn | None = None
     slot: Slot | None = None
     generation: int = 0
@@ -41,6 +44,8 @@ class Page:
     """Key of the page before it, while it can be found."""
     use: "Known[Page] | None" = None
     """What is known of its use while it can be found."""
+    booked: tuple[bool, bool, bool] = (False, False, False)
+    """In which tiers its tenant's count has it: frames, host, disk."""
     mapped: int = 0
     """Address spaces whose table holds this page (a named segment is one too)."""
     active: int = 0

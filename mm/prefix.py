@@ -11,13 +11,25 @@ is visible in time, and would tell one tenant what another has asked.
 """
 
 import hashlib
+import heapq
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from tokenix.mm.density import HitDensity
-from tokenix.mm.evict import IdlePages, Lfu, Lru, Policy, Ranking, Slru, TailAware
+from tokenix.mm.evict import (
+    IdlePages,
+    Known,
+    Lfu,
+    Lru,
+    Policy,
+    Rank,
+    Ranking,
+    Slru,
+    TailAware,
+)
 from tokenix.mm.page import Page
+from tokenix.mm.quota import Quotas
 
 KEY_BYTES = 16
 
@@ -45,13 +57,59 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 """What decides which idle page goes first; the default first."""
 
 
+class IdleTier:
+    """Idle pages of one tier, by tenant. Those below a tenant's floor go last."""
+
+    def __init__(self, tier: str, quotas: Quotas) -> None:
+        self._tier = tier
+        self._quotas = quotas
+        self._by_tenant: dict[str, IdlePages[Page]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(pages) for pages in self._by_tenant.values())
+
+    def __iter__(self) -> Iterator[Known[Page]]:
+        """In the order in which they would go, whoever asks. O(n log n)."""
+        return heapq.merge(*self._by_tenant.values(), key=_order)
+
+    def peek(self) -> Known[Page] | None:
+        """The one that goes next: of tenants that have more than their floor, if there is one."""
+        best: Known[Page] | None = None
+        kept = True
+        for tenant, pages in self._by_tenant.items():
+            first = pages.peek()
+            keep = self._quotas.protects(tenant, self._tier)
+            if first is not None and (best is None or (keep, _order(first)) < (kept, _order(best))):
+                best, kept = first, keep
+        return best
+
+    def add(self, known: Known[Page]) -> None:
+        self._by_tenant.setdefault(known.page.tenant, IdlePages()).add(known)
+
+    def remove(self, known: Known[Page]) -> None:
+        pages = self._by_tenant.get(known.page.tenant)
+        if pages is not None:
+            pages.remove(known)
+            if not len(pages):
+                del self._by_tenant[known.page.tenant]
+
+
+def _order(known: Known[Page]) -> tuple[Rank, int, int]:
+    return (known.rank, -known.depth, known.serial)
+
+
 class PrefixIndex:
     """Names of full pages, and the unmapped ones of each tier."""
 
     def __init__(
-        self, enabled: bool = True, policy: str = "hit-density", total_pages: int = 1024
+        self,
+        enabled: bool = True,
+        policy: str = "hit-density",
+        total_pages: int = 1024,
+        quotas: Quotas | None = None,
     ) -> None:
         """`policy`: one of POLICIES. `total_pages`: that all tiers have room for."""
+        quotas = quotas or Quotas()
         self.now_s = 0.0
         """Set by the kernel at the beginning of each step."""
         self._enabled = enabled
@@ -60,11 +118,11 @@ class PrefixIndex:
         self._behind: dict[bytes, dict[Page, tuple[int, ...]]] = {}
         """By the key before them: pages and their tokens."""
         self._idle: dict[Page, None] = {}
-        self.idle_frames: IdlePages[Page] = IdlePages()
+        self.idle_frames = IdleTier("frames", quotas)
         """Those on the device, wherever else they are."""
-        self.idle_slots: IdlePages[Page] = IdlePages()
+        self.idle_slots = IdleTier("host", quotas)
         """Those in the host tier."""
-        self.idle_blocks: IdlePages[Page] = IdlePages()
+        self.idle_blocks = IdleTier("disk", quotas)
         """Those in the swap file."""
 
     # ---- look only ----

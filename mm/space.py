@@ -27,9 +27,16 @@ class AddressSpace:
     """Only mm/ and kernel/memory.py change an address space; everybody may look."""
 
     def __init__(
-        self, pid: Pid, page_tokens: int, frames: FrameTable, index: PrefixIndex, root: bytes
+        self,
+        pid: Pid,
+        page_tokens: int,
+        frames: FrameTable,
+        index: PrefixIndex,
+        root: bytes,
+        tenant: str = "",
     ) -> None:
         self.pid = pid
+        self.tenant = tenant
         self.page_tokens = page_tokens
         self.pages: list[Page] = []
         self.computed = 0
@@ -129,7 +136,7 @@ class AddressSpace:
         """Map `count` fresh pages. The caller has made sure that as many frames are free."""
         assert self.active, "a paused space does not grow"
         for _ in range(count):
-            page = Page(mapped=1, active=1, recounts=[self._recount])
+            page = Page(self.tenant, mapped=1, active=1, recounts=[self._recount])
             self._frames.take(page)
             self.pages.append(page)
 
@@ -140,7 +147,7 @@ class AddressSpace:
         assert self.active and not self.gap, "it is being brought in"
         assert first < gap <= self.computed // self.page_tokens, "whole pages, and something behind"
         dropped = self.pages[first:gap]
-        fresh = [Page(mapped=1, active=1, recounts=[self._recount]) for _ in dropped]
+        fresh = [Page(self.tenant, mapped=1, active=1, recounts=[self._recount]) for _ in dropped]
         self.pages[first:gap] = fresh
         gone = [page for page in dropped if self._unmap(page)]
         for page in fresh:
@@ -206,7 +213,7 @@ class AddressSpace:
     def append_tail(self, computed: int) -> Page:
         """Map one fresh page for the copied tail of a forked parent (a paused space, one frame)."""
         assert not self.active and self.computed == self.mapped * self.page_tokens
-        page = Page(mapped=1, recounts=[self._recount])
+        page = Page(self.tenant, mapped=1, recounts=[self._recount])
         self._frames.take(page)
         self.pages.append(page)
         self.computed = computed

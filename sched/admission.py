@@ -122,6 +122,8 @@ def admit(draft: Draft) -> None:
     for task in draft.newcomers():
         if draft.count_running() >= world.tunables.max_running:
             return
+        if not draft.keep_ceiling(task):
+            continue
         if not all(rule(draft, task) for rule in draft.policy.rules):
             return
         need = world.need(task)

@@ -5,6 +5,7 @@ Lives for one call of planner.make_plan and touches nothing outside: no task, no
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from tokenix.mm.ids import Pid
 from tokenix.sched import reader
@@ -167,6 +168,29 @@ class Draft:
         if pid in self.world.queues.runlist.decodes:
             self.resting[pid] = task
         self.horizon = None
+
+    def keep_ceiling(self, task: Task) -> bool:
+        """Whether its tenant may bring it in beside its others: all that run, grown as far as they
+        may, have room below the tenant's ceiling, so that none of them is ever stopped for it. Its
+        held ones make way."""
+        tenant = task.entity.tenant
+        ceiling = self.world.memory.frame_ceilings.get(tenant)
+        if ceiling is None:
+            return True
+        queues, most = self.world.queues, self.world.most_pages
+        moving = (other for other in queues.moving.values() if other.space.active)
+        here = chain(self.ready(), moving, self.resume.values(), self.admit.values())
+        others = [most(other) for other in here if other.entity.tenant == tenant]
+        over = sum(others) + most(task) - ceiling
+        if over > 0 and others:  # alone it goes on, though the ceiling was lowered since
+            return False
+        held = [other for other in queues.held.values() if other.entity.tenant == tenant]
+        over += sum(most(other) for other in held if other.entity.pid not in self.pause)
+        for other in held:
+            if over > 0 and other.entity.pid not in self.pause:
+                over -= most(other)
+                self.do_pause(other, f"ceiling of tenant {tenant}")
+        return True
 
     def do_fetch(self, task: Task) -> bool:
         """If pages of it are in the swap file, they rise first: that needs no frame and displaces

@@ -151,6 +151,11 @@ class Task(Protocol):
         ...
 
     @property
+    def limit_tokens(self) -> int:
+        """The longest its sequence may become in this turn."""
+        ...
+
+    @property
     def todo_tokens(self) -> int:
         """Tokens whose KV is not computed yet: 1 for a decode, more for a prefill."""
         ...

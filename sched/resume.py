@@ -38,6 +38,8 @@ def resume_due(draft: Draft) -> None:
             continue
         if draft.do_fetch(task):
             continue
+        if not draft.keep_ceiling(task):
+            continue
         if draft.count_running() >= world.tunables.max_running:
             return
         reason = f"resume of {task.entity.pid}"
@@ -74,8 +76,8 @@ def resume_early(draft: Draft) -> None:
     for task in _early_order(draft):
         if draft.blocked or draft.in_queue_s >= world.rates.step_s:
             return
-        if task.space.deep:
-            continue  # its time to rise comes
+        if task.space.deep or not draft.keep_ceiling(task):
+            continue  # its time comes
         if draft.count_running() >= world.tunables.max_running:
             return
         need, mine = world.need(task), task.space.idle_resident
@@ -102,6 +104,8 @@ def resume_queue(draft: Draft) -> None:
     for task in sorted(draft.paused(), key=lambda t: draft.policy.resume_key(t, world)):
         if draft.do_fetch(task):
             return
+        if not draft.keep_ceiling(task):
+            continue
         if not all(rule(draft, task) for rule in draft.policy.rules) or (
             make_room(draft, world.need(task), task, None, f"resume of {task.entity.pid}")
             is not Room.NOW
@@ -117,6 +121,8 @@ def resume_first(draft: Draft) -> None:
     for _, task in draft.owed():
         if task.space.deep:
             deep = deep or task
+            continue
+        if not draft.keep_ceiling(task):
             continue
         reason = f"resume of {task.entity.pid}"
         if make_room(draft, draft.world.need(task), task, _idle_bar, reason) is not Room.NO:

@@ -1,6 +1,7 @@
 """What the planner knows of memory and the link when it plans: a frozen snapshot by the kernel."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class MemoryView:
     """To bring a page of the swap file up to the host tier."""
     fetch_queue_s: float = 0.0
     """Seconds of copies queued from the swap file."""
+    frame_ceilings: Mapping[str, int] = field(default_factory=dict)
+    """Frames that a tenant may at most have, for those of whom that is said."""
     swap: bool = True
     """False where there is no host tier: every pause recomputes."""
     upsets: int | None = None

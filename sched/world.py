@@ -60,6 +60,11 @@ class World(msgspec.Struct, frozen=True, gc=False):
         """Pages of the whole sequence, resident or not."""
         return max(task.space.mapped, count_pages(task.length, self.memory.page_tokens))
 
+    def most_pages(self, task: Task) -> int:
+        """Pages of the sequence at the longest it may become in this turn."""
+        longest = max(task.length, task.limit_tokens)
+        return max(task.space.mapped, count_pages(longest, self.memory.page_tokens))
+
     def need(self, task: Task) -> int:
         """Frames to make a newcomer or a paused process ready: everything and one page more."""
         whole = count_pages(task.length, self.memory.page_tokens) + 1
