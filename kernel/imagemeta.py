@@ -89,7 +89,8 @@ _DECODER = msgspec.msgpack.Decoder(ImageMeta)
 
 
 def describe(kernel: "Lifecycle", process: Process, computed: int) -> bytes:
-    """All there is to know of a process that does not run."""
+    """All there is to know of a process that does not run. EINVAL if that has no place in a file: a
+    name that is no text, a number of more than 64 bits."""
     now_s, entity = kernel.now_s, process.entity
     kernel.charge(process)
     outputs: list[Output] = []
@@ -119,8 +120,8 @@ def describe(kernel: "Lifecycle", process: Process, computed: int) -> bytes:
         max_pages=process.max_pages,
         deadline_s=None if process.deadline_s is None else process.deadline_s - now_s,
         stop_tokens=tuple(sorted(process.stop_tokens)),
-        text=None if process.text is None else process.text.freeze(),
-        fresh_text=None if process.fresh_text is None else process.fresh_text.freeze(),
+        text=_freeze(process.text),
+        fresh_text=_freeze(process.fresh_text),
         outputs=outputs,
         ends=ends,
         qos=entity.qos,
@@ -133,7 +134,12 @@ def describe(kernel: "Lifecycle", process: Process, computed: int) -> bytes:
         age_s=now_s - process.spawned_s,
         usage=process.usage,
     )
-    return _ENCODER.encode(meta)
+    try:
+        return _ENCODER.encode(meta)
+    except (UnicodeEncodeError, OverflowError) as why:
+        raise error(
+            errno.EINVAL, f"process {process.pid} does not fit into an image: {why}"
+        ) from None
 
 
 def understand(kernel: "Lifecycle", data: bytes) -> ImageMeta:
@@ -213,6 +219,13 @@ def _pipe(meta: ImageMeta, now_s: float) -> deque[Output | TurnEnd]:
         pipe.append(msgspec.structs.replace(output, time_s=output.time_s + now_s))
     pipe.extend(end for _, end in ends)
     return pipe
+
+
+def _freeze(text: TextStream | None) -> bytes | None:
+    try:
+        return None if text is None else text.freeze()
+    except UnicodeEncodeError as why:
+        raise error(errno.EINVAL, f"its stop strings do not fit into an image: {why}") from None
 
 
 def _thaw(kernel: "Lifecycle", data: bytes | None) -> TextStream | None:

@@ -103,6 +103,8 @@ class Pending:
     path: str
     fetched: bool = False
     """Its pages were called up from the swap file."""
+    problem: KernelError | None = None
+    """Why it cannot be written: it goes on with the next step, before the plan."""
 
 
 @dataclass(slots=True)
@@ -215,6 +217,7 @@ class Images:
     def next_wake_s(self) -> float | None:
         """When something is late, or an image is to be written."""
         times = [job.deadline_s for job in self.jobs.values() if not job.given_up]
+        times += [0.0 for pending in self.pending.values() if pending.problem is not None]
         if self._may_write():
             times += list(self._due.values())[:1]
         return min(times, default=None)

@@ -139,8 +139,13 @@ def look(kernel: Lifecycle) -> None:
         kernel.trace.add(kernel.now_s, None, "image-late", image=job.path)
         late = ImageDone(job.ticket, errno.ETIMEDOUT, "the disk did not answer in time")
         _conclude(kernel, job, late)
-    pid = kernel.images.take_due(kernel.now_s)
-    process = None if pid is None else kernel.processes.get(pid)
+    for pid, pending in list(kernel.images.pending.items()):
+        if pending.problem is not None:
+            del kernel.images.pending[pid]
+            kernel.clear_hold(kernel.processes[pid], Hold.SUSPEND)
+            kernel.reply(pending.call_id, pending.problem)
+    due = kernel.images.take_due(kernel.now_s)
+    process = None if due is None else kernel.processes.get(due)
     if process is not None:
         _save_idle(kernel, process)
     _return_next(kernel)
@@ -156,14 +161,19 @@ def work(kernel: Lifecycle) -> None:
             kernel.memory.fetch(process, rate, kernel.now_s)
             if kernel.memory.awaits(pid):
                 kernel.move(process, State.FETCHING)
-        if process.state in (State.NEW, State.SWAPPED):
-            del kernel.images.pending[pid]
+        if process.state in (State.NEW, State.SWAPPED) and pending.problem is None:
             _save(kernel, process, pending)
 
 
 def _save(kernel: Lifecycle, process: Process, pending: Pending) -> None:
     pages, computed = imagepages.pin(kernel.memory, process)
-    meta = describe(kernel, process, computed)
+    try:
+        meta = describe(kernel, process, computed)
+    except KernelError as why:
+        imagepages.unpin(kernel.memory, [page.slot for page in pages])
+        pending.problem = why
+        return
+    del kernel.images.pending[process.pid]
     job = Saving(
         ticket=UNSENT, path=pending.path, deadline_s=0.0, call_id=pending.call_id,
         who=pending.who, pid=process.pid, slots=[page.slot for page in pages],
@@ -178,10 +188,14 @@ def _save_idle(kernel: Lifecycle, process: Process) -> None:
     """With the pages that are in the host tier just now: it goes on as it is."""
     images = kernel.images
     pages, computed = imagepages.pin(kernel.memory, process)
-    meta = describe(kernel, process, computed)
-    if images.lacks_room(len(meta), len(pages)) is not None:
+    try:
+        meta = describe(kernel, process, computed)
+        problem = images.lacks_room(len(meta), len(pages))
+        if problem is not None:
+            raise problem
+    except KernelError as why:
         imagepages.unpin(kernel.memory, [page.slot for page in pages])
-        kernel.trace.add(kernel.now_s, process.pid, "image-no-room")
+        kernel.trace.add(kernel.now_s, process.pid, "no-image", reason=why.message)
         return
     images.serial += 1
     path = f"{IDLE}{images.serial}{SUFFIX}"

@@ -6,6 +6,7 @@ import errno
 import pytest
 
 from tokenix.drivers.imagefile import measure
+from tokenix.drivers.ops import SamplingParams
 from tokenix.drivers.sim import Fault, FaultPlan
 from tokenix.drivers.sim.images import ImageFiles
 from tokenix.kernel import audit
@@ -166,6 +167,27 @@ def test_who_cannot_be_saved_goes_on(fault: Fault, number: int) -> None:
         audit.check_idle(machine.kernel)
     elif fault.kind == "hang_save":
         assert refusal(machine, Resume("it")) == errno.EBUSY, "nobody knows what is in it"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"name": "\udc80"}, {"stop_tokens": (1 << 70,)}, {"stop_tokens": (-1 << 70,)},
+        {"sampling": SamplingParams(seed=1 << 70)}, {"max_pages": 1 << 70},
+        {"sampling": SamplingParams(top_k=1 << 70)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_has_no_place_in_a_file_is_said_and_goes_on(odd: dict[str, object]) -> None:
+    machine = boot(params=Params(poison=True, image_idle_s=1.0))
+    for keep_open in (False, True):
+        pid = machine.call(Spawn(PROMPT, max_tokens=9, keep_open=keep_open, **odd))  # type: ignore[arg-type]
+        machine.run(until_s=machine.now_s + 0.02)
+        assert refusal(machine, Suspend(pid, "it")) == errno.EINVAL
+        machine.run(until_s=machine.now_s + 5)
+        assert len(machine.call(Read(pid)).outputs) == 9
+    assert not machine.device.images.files
+    machine.call(Write(pid, eof=True))
 
 
 def test_a_full_disk_is_said_and_the_process_goes_on() -> None:

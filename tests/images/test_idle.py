@@ -245,7 +245,7 @@ def test_a_full_disk_costs_the_image_only(expected: Heard) -> None:
     session(small)
     small.run(until_s=20.0)
     events = [event.kind for event in small.kernel.trace.since(0, 999)]
-    assert events.count("image-no-room") == 1 and not files_of(small)
+    assert events.count("no-image") == 1 and not files_of(small)
 
 
 def test_a_process_cannot_be_resumed_twice_by_its_idle_image() -> None:

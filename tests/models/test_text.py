@@ -155,3 +155,21 @@ def test_a_long_near_miss_stays_linear(tokenizers):
     stream = TextStream(tokenizers[0], ["a" * 2000 + "b"])
     tokens = [3 + 97] * 20_000
     assert len(run(stream, tokens)) == 20_000
+
+
+@settings(max_examples=200, deadline=None)
+@given(which=st.integers(0, 1), tokens=TOKENS, stops=STOPS, at=st.integers(0, 12))
+def test_a_frozen_stream_goes_on_as_it_was(tokenizers, which, tokens, stops, at):
+    tokenizer = tokenizers[which]
+    whole, first = TextStream(tokenizer, stops), TextStream(tokenizer, stops)
+    begun = "".join(first.push(token) for token in tokens[:at])
+    thawed = TextStream.thaw(tokenizer, first.freeze())
+    assert begun + run(thawed, tokens[at:]) == run(whole, tokens)
+    assert thawed.stopped == whole.stopped
+
+
+def test_what_no_stream_has_frozen_is_refused(tokenizers):
+    data = TextStream(tokenizers[0], ["ab"]).freeze()
+    for bad in (b"", b"x", data[:-1], data + b"x", b"\x80", data.replace(b"\x91\x00", b"\x90")):
+        with pytest.raises(ValueError):
+            TextStream.thaw(tokenizers[0], bad)
