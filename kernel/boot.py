@@ -192,4 +192,4 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
             else lambda stage, part: progress(stage, int(part * 100), 100),
         )
     except ValueError as why:  # a model or a page size that its kernels do not cover
-        raise _invalid(f"tunables: {why}") from None
+        raise _invalid(str(why)) from None
