@@ -71,6 +71,8 @@ class Saving(Job):
     out: deque[Output | TurnEnd] = field(default_factory=deque)
     """What is in the image of the pipe: nobody may read it meanwhile. Of idle ones, nothing."""
     ends: int = 0
+    stopped: bool = False
+    """Whether it says that the process was stopped."""
 
     @property
     def idle(self) -> bool:
@@ -252,6 +254,11 @@ class Images:
         )
         self.start(job, lambda ticket: UnlinkImage(ticket, path), 0, now_s)
 
+    def drop_draft(self, path: str, now_s: float) -> None:
+        """A suspend comes to nothing: if it had written its file once already, that goes."""
+        if path in self.files:
+            self.remove(path, now_s)
+
     def take_overdue(self, now_s: float) -> list[Job]:
         late = [j for j in self.jobs.values() if j.deadline_s <= now_s and not j.given_up]
         for job in late:
@@ -308,6 +315,7 @@ class Images:
         pending = self.pending.pop(pid, None)
         if pending is not None:
             waiting.append(pending.call_id)
+            self.drop_draft(pending.path, now_s)
         for call_id in waiting:
             self._reply(
                 call_id,

@@ -103,6 +103,7 @@ def cancel(kernel: Lifecycle, who: Principal, call_id: int) -> bool:
     for pid, pending in images.pending.items():
         if pending.call_id == call_id and (who.root or who == pending.who):
             del images.pending[pid]
+            images.drop_draft(pending.path, kernel.now_s)
             kernel.clear_hold(kernel.processes[pid], Hold.SUSPEND)
             kernel.reply(call_id, error(errno.EINTR, "the call was cancelled"))
             return True
@@ -142,6 +143,7 @@ def look(kernel: Lifecycle) -> None:
     for pid, pending in list(kernel.images.pending.items()):
         if pending.problem is not None:
             del kernel.images.pending[pid]
+            kernel.images.drop_draft(pending.path, kernel.now_s)
             kernel.clear_hold(kernel.processes[pid], Hold.SUSPEND)
             kernel.reply(pending.call_id, pending.problem)
     due = kernel.images.take_due(kernel.now_s)
@@ -177,7 +179,7 @@ def _save(kernel: Lifecycle, process: Process, pending: Pending) -> None:
     job = Saving(
         ticket=UNSENT, path=pending.path, deadline_s=0.0, call_id=pending.call_id,
         who=pending.who, pid=process.pid, slots=[page.slot for page in pages],
-        out=process.out, ends=process.ends,
+        out=process.out, ends=process.ends, stopped=bool(process.hold & Hold.SIGNAL),
     )  # fmt: skip
     process.out, process.ends = deque(), 0
     command = SaveImage(UNSENT, pending.path, meta, tuple(pages))
@@ -233,6 +235,8 @@ def done(kernel: Lifecycle, event: ImageDone) -> None:
         _conclude(kernel, job, event)
     elif isinstance(job, Saving) and not event.error:
         kernel.images.remove(job.path, kernel.now_s)  # its process went on, or ended
+    elif isinstance(job, Saving):
+        kernel.images.drop_draft(job.path, kernel.now_s)
     elif isinstance(job, Loading):
         imagepages.give_back(kernel.memory, job.pages)
     elif isinstance(job, Removing) and not event.error:
@@ -293,11 +297,18 @@ def _return_next(kernel: Lifecycle) -> None:
 
 def _saved(kernel: Lifecycle, job: Saving, event: ImageDone) -> None:
     process = kernel.processes[job.pid]
+    images = kernel.images
     if event.error:
+        if not job.given_up:  # else its end is still to come
+            images.drop_draft(job.path, kernel.now_s)
         _go_on(kernel, job)
         _answer(kernel, job, _failure(job, event))
         return
-    images = kernel.images
+    if bool(process.hold & Hold.SIGNAL) != job.stopped and job.call_id is not None:
+        process.out, process.ends = job.out, job.ends  # a signal came meanwhile: write it again
+        images.files[job.path] = event.size_bytes
+        images.pending[job.pid] = Pending(job.call_id, job.who, job.path, fetched=True)
+        return
     images.files[job.path] = event.size_bytes
     images.stats.saved += 1
     process.text = None  # what it holds back is in the image

@@ -296,6 +296,47 @@ def test_nothing_changes_while_it_is_saved() -> None:
     answer(machine, call)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_signals_while_it_is_saved_are_not_lost(stopped: bool) -> None:
+    machine, pid, call = mid_save()
+    machine.call(Kill(pid, Signal.STOP))
+    if not stopped:
+        machine.call(Kill(pid, Signal.CONT))
+    answer(machine, call)
+    saves = [event for event in machine.kernel.trace.since(0, 999, pid) if event.kind == "save"]
+    assert len(saves) == (2 if stopped else 1)
+    pid = ask(machine, Resume("it"))
+    machine.run(until_s=machine.now_s + 0.01)
+    assert machine.call(Stat(pid)).held == (("signal",) if stopped else ())
+    machine.call(Kill(pid, Signal.CONT))
+    check_end(machine, pid)
+
+
+@pytest.mark.parametrize("end", ["fails", "killed", "cancelled"])
+def test_a_second_writing_that_comes_to_nothing(end: str) -> None:
+    """What the first has written goes: the process is not in it any more."""
+    fault = Fault("fail_save", nth=1 if end == "fails" else 99)
+    machine, pid = running(faults=FaultPlan(0, {}, (fault,)))
+    call = machine.start(Suspend(pid, "it"))
+    while not machine.kernel.images.is_leaving(pid):
+        machine.advance()
+    machine.call(Kill(pid, Signal.STOP))
+    while not machine.device.images.files:
+        machine.advance()
+    if end == "killed":
+        machine.call(Kill(pid, Signal.KILL))
+    elif end == "cancelled":
+        machine.call(CancelCall(call))
+    with pytest.raises(OSError):
+        answer(machine, call)
+    while machine.kernel.images.jobs:
+        machine.advance()
+    assert not machine.device.images.files and machine.call(Images()) == ()
+    if end != "killed":
+        machine.call(Kill(pid, Signal.CONT))
+        check_end(machine, pid)
+
+
 def test_the_kernel_dies_while_it_saves() -> None:
     machine, _, _ = mid_save()
     after = reboot(machine)
