@@ -50,6 +50,8 @@ def measure_load(world: World) -> Load:
     load = Load(tally.resident_pages(world), tally.alive_pages)
     for task in _held_with_lead(world):
         load.add(world.footprint(task), residency(world, task))
+    for task in world.aside.values():
+        load.add(-world.footprint(task), residency(world, task))
     return load
 
 

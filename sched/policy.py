@@ -64,6 +64,8 @@ class Policy:
     """Newcomers are tried even when a resume found no room: they may pause others."""
     patience: bool = False
     """Newcomers that cannot be served in time are refused (EAGAIN)."""
+    sets_aside: bool = False
+    """Giants have a share of the pool; those beyond it make room (see giants.py)."""
     lead_chunks: bool = False
     """The tightest lead in the batch bounds the prefill of a step."""
     reserves_outputs: bool = False

@@ -11,12 +11,14 @@ Sizes of a task may change without `touch` in two ways only: by the forwards tha
 """
 
 import enum
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tokenix.mm.ids import Pid
 from tokenix.sched.dueline import DueLine
 from tokenix.sched.entity import SchedEntity, Task
+from tokenix.sched.giants import UsualSize
 from tokenix.sched.policy import Policy
 from tokenix.sched.rates import Rates
 from tokenix.sched.runlist import RunList
@@ -69,6 +71,7 @@ class Queues:
     runlist: RunList = field(default_factory=RunList)
     tally: Tally = field(default_factory=Tally)
     shares: Shares = field(default_factory=Shares)
+    usual: UsualSize = field(default_factory=UsualSize)
     _booked: dict[Pid, Queue] = field(default_factory=dict)
     _touched: dict[Pid, Task] = field(default_factory=dict)
     _basis: Basis | None = None
@@ -110,6 +113,9 @@ class Queues:
         if home is not None:
             del self.of(home)[task.entity.pid]
             self._touched[task.entity.pid] = task
+            share = self.tally.shares.get(task.entity.pid)
+            if share is not None and share.tier == 0 and share.pace < math.inf:
+                self.usual.note_ended(share.pages)
             self._note_leaving(task.entity, home)
             self.shares.note_gone(task.entity)
 

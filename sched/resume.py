@@ -29,6 +29,8 @@ def resume_due(draft: Draft) -> None:
     world, policy = draft.world, draft.policy
     longest_s = world.queues.dueline.longest_restore_s(world)
     for owed_s, task in draft.owed():
+        if task.entity.pid in world.aside:
+            continue
         if policy.due_lead_s is not None:
             if owed_s > policy.due_lead_s(world):
                 return
@@ -89,9 +91,14 @@ def resume_early(draft: Draft) -> None:
 
 
 def _early_order(draft: Draft) -> Iterator[Task]:
-    """Those with readers first, earliest deadline first."""
+    """Those with readers first, earliest deadline first; those aside at last."""
+    aside = draft.world.aside
     for tier in range(reader.TIERS):
         for _, task in draft.owed((tier,)):
+            if task.entity.pid not in aside:
+                yield task
+    for _, task in draft.owed():
+        if task.entity.pid in aside:
             yield task
 
 

@@ -140,10 +140,14 @@ def may_pause(task: Task, me_tier: int, world: World) -> bool:
 
 
 def victim_bar(task: Task, world: World, net: bool) -> Bar:
-    """Tier, and lead; `net` of its way back over the share of the link that pauses may use."""
+    """Tier, and lead; `net` of its way back over the share of the link that pauses may use. Those
+    aside have enough for whoever grows or is due, but not for newcomers, whose bars are higher."""
     back_s = task.space.mapped * world.memory.in_s_per_page / world.tunables.victim_link_share
     back_s = back_s if net else 0.0
-    return Bar(reader.tier_of(task.entity), world.lead_s(task) - back_s)
+    lead_s = world.lead_s(task) - back_s
+    if task.entity.pid in world.aside:
+        lead_s = max(lead_s, world.tunables.hysteresis_s + world.tunables.stall_tolerance_s)
+    return Bar(reader.tier_of(task.entity), lead_s)
 
 
 def held_lead_s(task: Task, world: World) -> float:

@@ -83,7 +83,8 @@ def within_horizon(draft: Draft, task: Task) -> bool:
     horizon_s = prefill_s + 2 * world.rates.step_s + tunables.margin_s + tunables.hysteresis_s
     needed = world.need(task) + sum(world.need(other) for other in draft.admit.values())
     needed += world.queues.dueline.count_needed(world, horizon_s)
-    for other in draft.resume.values():
+    absent = {**draft.resume, **{p: t for p, t in world.aside.items() if p in world.queues.paused}}
+    for other in absent.values():
         needed -= _needed_before(world, other, horizon_s)
     if draft.horizon is None:
         draft.horizon = measure_horizon(draft)
@@ -97,18 +98,20 @@ def _needed_before(world: World, task: Task, horizon_s: float) -> int:
 
 
 def measure_horizon(draft: Draft) -> Horizon:
-    """When each process that is alive must be resident, newcomers of this plan and those who are
-    paused (see dueline.py) apart."""
-    world = draft.world
+    """When each process that is alive must be resident, apart from newcomers of this plan, from
+    those who are paused (see dueline.py) and from those aside."""
+    world, aside = draft.world, draft.world.aside
     always = 0
     times: list[tuple[float, int]] = []
     for other in (*draft.ready(), *draft.loaded.values(), *draft.arriving()):
-        if reader.tier_of(other.entity) == 0:
+        if reader.tier_of(other.entity) == 0 and other.entity.pid not in aside:
             if reader.before_first_token(other.entity):
                 always += other.space.mapped
             else:
                 times.append((world.lead_s(other), other.space.mapped))
     for other in (*draft.leaving(), *draft.displaced()):
+        if other.entity.pid in aside:
+            continue
         times.append((world.owed_s(other) - world.restore_s(other), world.footprint(other)))
     return Horizon.of(always, times)
 

@@ -13,6 +13,7 @@ from tokenix.mm.ids import Pid
 from tokenix.sched import levels, reader
 from tokenix.sched.controllers import Controllers
 from tokenix.sched.entity import SchedEntity, Task
+from tokenix.sched.giants import find_aside
 from tokenix.sched.plan import Plan, Refuse
 from tokenix.sched.planner import draft_plan, wake_time_s
 from tokenix.sched.policy import Policy
@@ -152,4 +153,7 @@ class Scheduler:
         )
         self.queues.settle(world, self.policy)
         trickle = find_trickle(self.queues, now_s, self.tunables)
-        return world if trickle is None else msgspec.structs.replace(world, trickle=trickle)
+        aside = find_aside(world) if self.policy.sets_aside else {}
+        if trickle is None and not aside:
+            return world
+        return msgspec.structs.replace(world, trickle=trickle, aside=aside)

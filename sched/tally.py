@@ -30,6 +30,8 @@ class Tally:
     paces: dict[float, int] = field(default_factory=dict)
     """Pages by the pace of their readers (`pace_of`)."""
     shares: dict[Pid, Share] = field(default_factory=dict)
+    large: dict[Pid, None] = field(default_factory=dict)
+    """Those with `giant_least` of the pool and more."""
 
     def insert(self, task: Task, world: "World") -> None:
         entity = task.entity
@@ -38,6 +40,7 @@ class Tally:
         self.alive_pages += share.pages
         self.unread += share.tier > 0
         self.paces[share.pace] = self.paces.get(share.pace, 0) + share.pages
+        self._note_size(entity.pid, share.pages, world)
 
     def resize(self, task: Task, world: "World") -> None:
         """It has more pages, or fewer."""
@@ -47,9 +50,17 @@ class Tally:
             self.shares[task.entity.pid] = Share(pages, old.pace, old.tier)
             self.alive_pages += pages - old.pages
             self.paces[old.pace] += pages - old.pages
+            self._note_size(task.entity.pid, pages, world)
+
+    def _note_size(self, pid: Pid, pages: int, world: "World") -> None:
+        if pages >= world.tunables.giant_least * world.memory.total_frames:
+            self.large[pid] = None
+        else:
+            self.large.pop(pid, None)
 
     def drop(self, pid: Pid) -> None:
         share = self.shares.pop(pid)
+        self.large.pop(pid, None)
         self.alive_pages -= share.pages
         self.unread -= share.tier > 0
         left = self.paces[share.pace] - share.pages

@@ -83,6 +83,17 @@ class Tunables:
     early_spare: float = 0.02
     """Of the pool, what must stay free after a resume ahead of time."""
 
+    # ---- giants ----
+    giant_share: float = 0.5
+    """Of the pool, what giants may hold together while others want it."""
+    giant_times: float = 3.0
+    """A giant has so many times the pages that streams usually end with."""
+    giant_least: float = 0.1
+    """And this share of the pool."""
+    giant_residency: float = 0.75
+    """And must be resident for this share of the time: with slower readers others have their turn
+    while it is paused."""
+
     # ---- shares ----
     share_interactive: float = 0.4
     """Of all service, what a class gets at least while it has newcomers waiting."""
@@ -157,6 +168,8 @@ class Tunables:
         assert self.working_set_safety > 0 and self.residency_cap >= 1
         for share in (self.newcomer_share, self.link_share, self.victim_link_share, self.eta_floor):
             assert 0 < share <= 1
+        assert 0 < self.giant_share <= 1 and 0 < self.giant_least <= 1
+        assert self.giant_times >= 1 and 0 < self.giant_residency <= self.residency_cap
         assert 0 <= self.recompute_share < 1
         assert 0 <= self.host_paused_share <= 1 and 0 <= self.early_spare < 1
         assert 0 < self.prefill_ewma <= 1 and self.read_correction >= 1

@@ -39,6 +39,8 @@ class World(msgspec.Struct, frozen=True, gc=False):
     """`retract`: share of the remaining outputs that admission reserves, by its controller."""
     trickle: Pid | None = None
     """The batch newcomer that is treated like an interactive one (see find_trickle)."""
+    aside: dict[Pid, Task] = msgspec.field(default_factory=dict)
+    """Streams that make room for the others (see giants.py)."""
 
     def lead_s(self, task: Task) -> float:
         return reader.lead_s(task.entity, self.now_s, self.tunables, self.rates)

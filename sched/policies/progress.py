@@ -59,8 +59,10 @@ def prefill_key(task: Task, world: World) -> tuple[float, ...]:
 
 
 def last_resort_key(task: Task, world: World) -> tuple[float, ...]:
-    """Most lead is paused first."""
-    return (reader.tier_of(task.entity), world.lead_s(task), task.entity.pid)
+    """Those aside, then most lead is paused first."""
+    entity = task.entity
+    lead_s = math.inf if entity.pid in world.aside else world.lead_s(task)
+    return (reader.tier_of(entity), lead_s, entity.pid)
 
 
 PROGRESS = Policy(
@@ -79,5 +81,6 @@ PROGRESS = Policy(
     growth_bar=room.growth_bar,
     displace=True,
     patience=True,
+    sets_aside=True,
     lead_chunks=True,
 )

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tokenix.sched import rules
+from tokenix.sched.entity import Reader
 from tokenix.sched.policies.fcfs import arrival_key
 from tokenix.sched.policies.progress import PROGRESS
 from tokenix.sched.policy import Policy, Rule
@@ -117,3 +118,21 @@ def test_without_computing_again_a_small_host_tier_refuses_most(pools: float) ->
     ours, only_copies = go(Tunables().recompute_share), go(0.0)
     assert ours.stalled() == only_copies.stalled() == 0
     assert ours.good() > 0.85 and ours.good() > only_copies.good() + 0.2
+
+
+def test_without_setting_giants_aside_newcomers_are_refused_for_their_sake() -> None:
+    """Readers nearly as fast as the device; one stream in ten grows to half of the pool."""
+
+    def size(rng: random.Random) -> tuple[int, int]:
+        return rng.randint(50, 200), 8000 if rng.random() < 0.1 else rng.randint(50, 400)
+
+    def go(policy: Policy) -> Outcome:
+        tasks = drawn(7, 80, 0.5, size)
+        for task in tasks:
+            task.true_rate = 50.0
+            task.entity.reader = Reader(tokens_per_s=task.true_rate)
+        return run(policy, tasks, 1000, 4000)
+
+    ours, patient = go(PROGRESS), go(replace(PROGRESS, sets_aside=False))
+    assert ours.good() > patient.good() + 0.1
+    assert len(ours.refused) < len(patient.refused) / 2
