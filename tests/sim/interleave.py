@@ -16,7 +16,7 @@ from functools import partial
 from typing import cast
 
 from tokenix.drivers.sim.fences import Queue
-from tokenix.kernel.calls import Fork, Request, Spawn
+from tokenix.kernel.calls import Fork, Request, Spawn, Swapon
 from tokenix.kernel.event import Call, Reply
 from tokenix.kernel.params import Params
 from tokenix.mm.ids import Pid
@@ -47,6 +47,8 @@ class Script:
     """So often time passes the deadline of copies at most."""
     frames: int = 4
     host_slots: int = 4
+    file_blocks: int = 0
+    """Of a swap file that is there from the start."""
     page_tokens: int = 2
     policy: str = "progress"
     params: Params = field(default_factory=lambda: Params(poison=True))
@@ -73,7 +75,11 @@ class Story:
         self.machine.audit_every_step = True
 
     def _begin(self) -> None:
-        """All are spawned at once."""
+        """The file is opened; then all are spawned at once."""
+        if self.script.file_blocks:
+            size_bytes = self.script.file_blocks * self.machine.kernel.info.frame_bytes
+            self.machine.step([self.machine.make_call(Swapon("/", size_bytes))])
+            self.machine.step([self.device.end(Queue.STORE)])
         calls = [self._call(request) for request in self.script.spawns]
         self.machine.step(list(calls))
         assert len(self.machine.asked) == len(calls), "none is refused"
@@ -156,8 +162,9 @@ class Story:
         told = [(pid, end.reason) for pid, end in machine.ended.items()]
         queued = [[work.command for work in line] for line in device.lines.values()]
         state = digest(
-            machine.kernel, machine.now_s, queued, device.memory, device.host, device.tables,
-            device.fences, self.spoken, self.faults, self.lates, machine.output, told,
+            machine.kernel, machine.now_s, queued, device.memory, device.host, device.disk,
+            device.tables, device.fences, self.spoken, self.faults, self.lates, machine.output,
+            told,
         )  # fmt: skip
         return hashlib.blake2b(state, digest_size=16).digest()
 

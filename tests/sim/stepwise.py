@@ -11,7 +11,10 @@ from tokenix.drivers.sim.fences import Flight, Queue
 
 Effect = Callable[[], Completion | None]
 
-FAULT_OF = {Queue.OUT: "fail_out", Queue.IN: "fail_in", Queue.COMPUTE: "device"}
+FAULT_OF = {
+    Queue.OUT: "fail_out", Queue.IN: "fail_in", Queue.COMPUTE: "device",
+    Queue.STORE: "fail_store", Queue.FETCH: "fail_fetch",
+}  # fmt: skip
 
 
 class Undecided(FaultPlan):
@@ -21,7 +24,9 @@ class Undecided(FaultPlan):
         super().__init__()
         self.last: list[Any] = []
 
-    def take_copy_faults(self, command: Literal["out", "in"], pages: int) -> list[Fault]:
+    def take_copy_faults(
+        self, command: Literal["out", "in", "store", "fetch"], pages: int
+    ) -> list[Fault]:
         self.last = []
         return self.last
 

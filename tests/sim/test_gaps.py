@@ -11,6 +11,7 @@ from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import State
 from tokenix.mm.ids import Pid
+from tokenix.sched.tunables import Tunables
 from tokenix.swap.transfers import Lane
 from tokenix.tests.sim.deep import moved, on_lane, signal, speak, stop, take_all, until
 from tokenix.tests.sim.machine import SimMachine
@@ -23,9 +24,13 @@ EVEN = CostModel(prefill_token_s=0.0125, in_page_s=0.05, out_page_s=0.001)
 """A page is computed in the time in which it is loaded."""
 
 
+SMALL_CHUNKS = Tunables(step_tokens=6, step_min_prefill_tokens=6, max_running=6)
+"""So that a head takes several passes."""
+
+
 def machine_with(*faults: Fault, cache: bool = True) -> SimMachine:
     return SimMachine(
-        40, 64, "progress", Params(poison=True, prefix_cache=cache),
+        40, 64, "progress", Params(poison=True, prefix_cache=cache), SMALL_CHUNKS,
         faults=FaultPlan(0, {}, faults), cost=EVEN,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tokenix.drivers.sim.fences import Queue
-from tokenix.kernel.calls import Fork, Kill, Signal, Spawn
+from tokenix.kernel.calls import Fork, Kill, Signal, Spawn, Swapoff
 from tokenix.kernel.memory import Memory
 from tokenix.kernel.params import Params
 from tokenix.mm.frames import FrameTable
@@ -28,6 +28,14 @@ STOP, CONT, KILL = (lambda pid, signal=signal: Kill(Pid(pid), signal) for signal
 SHORT = tuple(Spawn(prompt, max_tokens=2, reader=SLOW) for prompt in ((1, 2), (3, 4, 5), (6,)))
 GROWING = tuple(Spawn((first,), max_tokens=4, reader=SLOW) for first in (1, 2, 3))
 """Together they need more than twice the frames there are."""
+
+SINKING = Script(
+    (Spawn((1, 2), max_tokens=4, reader=SLOW),),
+    ((STOP(1), CONT(1)),),
+    file_blocks=4,
+    host_slots=2,
+    params=Params(poison=True, sink_held_s=0.0, sink_low_share=0.5, sink_high_share=0.5),
+)
 
 SCRIPTS: dict[str, tuple[int, Script]] = {
     "one comes while another is stopped twice": (
@@ -60,6 +68,10 @@ SCRIPTS: dict[str, tuple[int, Script]] = {
     "without the prefix cache": (
         200,
         Script(SHORT, ((STOP(1), CONT(1)),), params=Params(poison=True, prefix_cache=False)),
+    ),
+    "one sinks, and stores fail": (400, replace(SINKING, fails=(Queue.STORE,), faults=1)),
+    "one sinks, and the file is taken away": (
+        4_000, replace(SINKING, callers=((STOP(1), CONT(1)), (Swapoff(),))),
     ),
 }  # fmt: skip
 

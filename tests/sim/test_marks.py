@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from tokenix.kernel.calls import Signal
 from tokenix.tests.sched.fakes import stream
 from tokenix.tests.sched.test_room import test_leaders_are_the_last_of_the_last as leaders_come_last
 from tokenix.tests.sched.test_room import test_never_a_victim as never_a_victim
@@ -38,6 +39,8 @@ STORIES: list[tuple[set[str], Callable[[], None]]] = [
         lambda: copies.test_d8_resumed_while_its_last_page_is_late(True, "delay_out"),
     ),
     ({"forked in a gap"}, lambda: gaps.test_forked_in_a_gap(True)),
+    ({"paused in a gap"}, lambda: gaps.test_signals_in_a_gap(True, Signal.STOP)),
+    ({"no slot for a fetch"}, meetings.test_a_resume_whose_pages_sank_and_have_no_way_back),
     ({"tail lost behind a gap"}, lambda: gaps.test_tail_lost_behind_a_gap(True, "fail_in", 0)),
     ({"abandoned fetch"}, lambda: file.test_d8_a_fetch_has_a_deadline(True, "hang_fetch")),
     (
