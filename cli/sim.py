@@ -63,6 +63,9 @@ def simulate(
         MaybeFinite, Parameter(help="Share by which copies slow a step; default: the device's.")
     ] = None,
     host_pools: Annotated[NotNegative, Parameter(help="Host tier, in KV pools.")] = 4.0,
+    file_pools: Annotated[
+        NotNegative, Parameter(help="Swap file on NVMe below it, in KV pools.")
+    ] = 0.0,
     tp: Annotated[Count, Parameter(help="GPUs that work as one (tensor parallel).")] = 1,
     duration: Annotated[MaybeFinite, Parameter(help="Seconds of arrivals, after scaling.")] = None,
     start: Annotated[NotNegative, Parameter(help="Where they begin, after scaling.")] = 0.0,
@@ -95,7 +98,8 @@ def simulate(
         policies=_words("--policy", policy),
         rate_scales=_numbers("--rate-scale", rate_scale), readers=_numbers("--reader", reader),
         declared=declared, kv_gb=kv_gb, kv_pages=kv_pages, link_gbps=link_gbps,
-        host_pools=host_pools, tp=tp, duration=duration, start=start, seed=seed, sample=sample,
+        host_pools=host_pools, file_pools=file_pools, tp=tp, duration=duration, start=start,
+        seed=seed, sample=sample,
         warmup=warmup, fill=fill, drain=drain, hidden=hidden, copy_contention=copy_contention,
         weights=_settings("--weight", weight or []),
         prefix_cache=prefix_cache, tenants=tenants, tunables=_settings("--set", set_ or []),

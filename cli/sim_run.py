@@ -48,6 +48,7 @@ class SimPlan:
     kv_pages: int | None
     link_gbps: float | None
     host_pools: float
+    file_pools: float
     tp: int
     duration: float | None
     start: float
@@ -69,8 +70,8 @@ class SimPlan:
             Setup(
                 SimOptions(
                     self.device, self.model, policy, self.tp, self.kv_pages, self.kv_gb,
-                    self.link_gbps, self.copy_contention, self.host_pools, self.prefix_cache,
-                    self.tunables, self.weights, catalog,
+                    self.link_gbps, self.copy_contention, self.host_pools, self.file_pools,
+                    self.prefix_cache, self.tunables, self.weights, catalog,
                 ),
                 Window(scale, self.start, self.duration, self.seed, self.sample),
                 reader, self.declared, tenants=self.tenants or bool(self.weights),
@@ -118,10 +119,11 @@ def _check_size(machine: SimOptions) -> None:
         pages = machine.kv_gb * GB / page_bytes
     elif machine.kv_pages is None:
         pages = memory_pages(machine)
-    pages *= 1 + machine.host_pools
+    below = machine.host_pools + machine.file_pools
+    pages *= 1 + below
     if pages > MOST_PAGES:
         raise ValueError(
-            f"the KV pool and {machine.host_pools:g} times as much in the host tier are "
+            f"the KV pool and {below:g} times as much in the tiers below it are "
             f"{pages:.3g} pages, {pages * page_bytes / GB:.3g} GB; at most {MOST_PAGES:,} pages "
             "can be simulated"
         )

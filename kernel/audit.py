@@ -70,7 +70,8 @@ def check_tiers(memory: Memory, mapped: Sequence[Page]) -> None:
     pages = {id(p): p for p in (*mapped, *memory.index.pages(), *under_way)}.values()
     _check_tier(copies.host, [(page.slot, page.generation, page) for page in pages])
     _check_tier(copies.disk, [(page.block, page.block_generation, page) for page in pages])
-    _check_quotas(memory, pages)
+    if memory.quotas.counting:
+        _check_quotas(memory, pages)
     for kind in Spare:
         spare = {page.slot for page in pages if spare_kind(page) is kind}
         assert spare == {page.slot for page in memory.spare.pages(kind)}, f"{kind.value} slots"
@@ -79,7 +80,7 @@ def check_tiers(memory: Memory, mapped: Sequence[Page]) -> None:
 def _check_quotas(memory: Memory, pages: Iterable[Page]) -> None:
     """What tenants have in each tier is counted."""
     counts: Counter[tuple[str, str]] = Counter()
-    tenants = {page.tenant for page in pages}
+    tenants = dict.fromkeys(page.tenant for page in pages)
     for page in pages:
         counts[page.tenant, "frames"] += page.pfn is not None
         counts[page.tenant, "host"] += any(

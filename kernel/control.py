@@ -143,6 +143,8 @@ def _set_quota(kernel: Lifecycle, name: str, value: Value) -> None:
             if bound == "floor"
             else Quota(old.floor, None if pages == 0 else pages)
         )
+        if not quotas.counting:
+            kernel.memory.start_counting()
         quotas.set(tenant, tier, new, places[tier])
     except (ValueError, OverflowError) as why:
         raise error(errno.EINVAL, f"{name} cannot be {value!r}: {why}") from None

@@ -14,7 +14,7 @@ from tokenix.kernel.copies import Copies
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
 from tokenix.mm.frames import FrameState, FrameTable
-from tokenix.mm.ids import Pid, Ticket
+from tokenix.mm.ids import Pfn, Pid, Ticket
 from tokenix.mm.page import Page
 from tokenix.mm.prefix import PrefixIndex
 from tokenix.mm.quota import Quotas
@@ -195,8 +195,19 @@ class Tiers:
 
     # ---- inside ----
 
+    def start_counting(self) -> None:
+        """The first quota is about to be set."""
+        frames, copies = self.frames, self.copies
+        owned = (frames.owner(Pfn(i)) for i in range(frames.total))
+        below = (tier.owner(place) for tier in (copies.host, copies.disk) for place in tier.places)
+        pages = dict.fromkeys(page for page in itertools.chain(owned, below) if page is not None)
+        self.quotas.start_counting(pages)
+
     def _note(self, page: Page) -> None:
-        """The page has changed: the books of the host tier and the prefix index follow."""
-        self.quotas.note(page)
-        self.spare.note(page)
-        self.index.note(page)
+        """The page has changed: the books that follow from it do too. Called often."""
+        if page.slot is not None:
+            self.spare.note(page)
+        if page.mapped == 0 or self.index.is_idle(page):
+            self.index.note(page)
+        if self.quotas.counting:
+            self.quotas.note(page)

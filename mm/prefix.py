@@ -39,7 +39,8 @@ MOST_ALIKE = 32
 
 def root_key(namespace: str) -> bytes:
     """The parent of the first page of every sequence in `namespace`."""
-    return hashlib.blake2b(namespace.encode(), digest_size=KEY_BYTES).digest()
+    name = namespace.encode("utf-8", "surrogatepass")  # any string names a tenant
+    return hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
 
 
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
@@ -165,6 +166,10 @@ class PrefixIndex:
             if common and (best is None or common > best[1]):
                 best = page, common
         return best
+
+    def is_idle(self, page: Page) -> bool:
+        """Whether it is listed as one that nobody maps."""
+        return page in self._idle
 
     def count_idle(self) -> int:
         """Findable pages that nobody maps, in any tier."""

@@ -31,6 +31,8 @@ class Quotas:
     """What tenants have, and what they may have. Counts are kept by `note`."""
 
     def __init__(self) -> None:
+        self.counting = False
+        """Whether anybody ever had a quota: only then are pages counted."""
         self._quotas: tuple[dict[str, Quota], ...] = ({}, {}, {})
         self._used: tuple[dict[str, int], ...] = ({}, {}, {})
 
@@ -98,8 +100,14 @@ class Quotas:
         else:
             quotas[tenant] = quota
 
+    def start_counting(self, pages: Iterable[Page]) -> None:
+        """The first quota is about to be set; `pages`: all that are in any tier or on the way."""
+        self.counting = True
+        for page in pages:
+            self.note(page)
+
     def note(self, page: Page) -> None:
-        """The page has changed."""
+        """The page has changed. Only while `counting`."""
         host = page.slot is not None or page.leaving is not None or page.rising is not None
         disk = page.block is not None or page.storing is not None
         now = (page.pfn is not None, host, disk)

@@ -78,6 +78,8 @@ def resume_early(draft: Draft) -> None:
     for task in _early_order(draft):
         if draft.blocked or draft.in_queue_s >= world.rates.step_s:
             return
+        if task.space.deep and world.memory.fetch_queue_s == 0.0 and not draft.fetch:
+            draft.do_fetch(task)
         if task.space.deep or not draft.keep_ceiling(task):
             continue  # its time comes
         if draft.count_running() >= world.tunables.max_running:

@@ -60,6 +60,10 @@ class Tier:
         return self._counts[state]
 
     @property
+    def places(self) -> range:
+        return range(self.total)
+
+    @property
     def free_places(self) -> int:
         return self._counts[_FREE]
 

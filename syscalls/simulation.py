@@ -26,6 +26,7 @@ from tokenix.kernel.calls import (
     Request,
     Signal,
     Spawn,
+    Swapon,
     Sysctl,
     Wait,
     WaitResult,
@@ -33,6 +34,7 @@ from tokenix.kernel.calls import (
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params
 from tokenix.kernel.snapshot import vmstat
+from tokenix.kernel.swapfile import FileState
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader
 from tokenix.sched.plan import PauseMode
@@ -66,6 +68,8 @@ class SimOptions:
     """Share by which a step is slower while copies run one way; None: the device's own."""
     host_pools: float = 4.0
     """Size of the host tier in device pools; policies that never swap get none."""
+    file_pools: float = 0.0
+    """Size of the swap file below it, likewise; 0: there is none."""
     prefix_cache: bool = False
     tunables: Mapping[str, float] = field(default_factory=dict)
     """Overrides of scheduler constants, by name."""
@@ -134,6 +138,10 @@ class SimMachine:
         self._ended: list[Ended] = []
         self._call_ids = 0
         self._idle_steps = 0
+        if options.file_pools < 0:
+            raise ValueError(f"file_pools must not be negative ({options.file_pools:g})")
+        if options.file_pools and host_pages:
+            self._open_swap_file(int(options.file_pools * self.kv_pages))
         for tenant, weight in sorted(options.weights.items()):
             self._call(Principal(root=True), Sysctl(f"weights.{tenant}", weight))
 
@@ -205,6 +213,14 @@ class SimMachine:
         return self._kernel.trace.digest()
 
     # ---- inside ----
+
+    def _open_swap_file(self, pages: int) -> None:
+        """Its rates are those of the device's preset."""
+        self._call_ids += 1
+        request = Swapon("/", pages * self._kernel.info.frame_bytes)
+        self._step([Call(self._call_ids, Principal(root=True), request)])
+        self._step(list(self._device.poll(self.now_s)))
+        assert self._kernel.swapfile.state is FileState.ON, "a simulated disk has room"
 
     def _call(self, who: Principal, request: Request) -> Reply:
         """Its answer, which may be EAGAIN. ValueError for other errors."""

@@ -319,3 +319,8 @@ def test_the_page_that_begins_most_alike_is_found_behind_the_same_prefix() -> No
     pool.spaces[1].truncate(0)
     pool.index.forget(found[0])
     assert pool.index.lookup_partial(parent, (5, 6, 9)) == (pool.spaces[0].pages[1], 2)
+
+
+def test_any_string_names_a_tenant() -> None:
+    names = ["", "red", "\udc80", "\ud800", "\U0001f40d"]
+    assert len({root_key(name) for name in names}) == len(names)
