@@ -6,7 +6,7 @@ import pytest
 
 from tokenix.drivers.sim import CostModel, Fault, FaultPlan
 from tokenix.kernel import audit
-from tokenix.kernel.calls import ExitReason, Kill, Read, Signal, Spawn, Wait
+from tokenix.kernel.calls import ExitReason, ImageDir, Kill, Read, Signal, Spawn, Suspend, Wait
 from tokenix.kernel.params import Params
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Reader
@@ -113,6 +113,8 @@ def to_end(reason: ExitReason) -> tuple[SimMachine, Pid]:
         others = tuple(range(100, 136))
         machine.spawn(others, 8, reader=Reader(tokens_per_s=1000.0), ignore_eos=True)
         machine.run(until_s=0.03)
+    if reason is ExitReason.SUSPENDED:
+        machine.start(ImageDir("/"))
     limit = 38 if reason is ExitReason.STOP else 20
     chosen = options.get(reason, {"ignore_eos": True})
     pid = machine.spawn(PROMPT[:6], limit, reader=Reader(tokens_per_s=1000.0), **chosen)
@@ -121,6 +123,8 @@ def to_end(reason: ExitReason) -> tuple[SimMachine, Pid]:
         reason, []
     ):
         machine.call(Kill(pid, signal))
+    if reason is ExitReason.SUSPENDED:
+        machine.start(Suspend(pid, "image"))
     return machine, pid
 
 
