@@ -6,6 +6,7 @@ import numpy.typing as npt
 from tokenix.drivers.cpu.jit import kernel
 
 Words = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.int64]
 
 _LANES = 8
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -40,6 +41,16 @@ def copy_checksum(source: Words, target: Words) -> np.uint64:
         target[rest] = source[rest]
         state[0] = state[0] * _FACTOR + source[rest]
     return _fold(state, len(source))
+
+
+@kernel
+def copy_checksums(
+    source: Words, rows: Rows, target: Words, to_rows: Rows, words: int, found: Words
+) -> None:
+    """Copy the first `words` of source[rows[i]] to target[to_rows[i]], all i, one after another;
+    found[i] becomes the checksum of what was copied."""
+    for i in range(len(rows)):
+        found[i] = copy_checksum(source[rows[i], :words], target[to_rows[i], :words])
 
 
 @kernel

@@ -32,7 +32,6 @@ from tokenix.drivers.ops import (
     ForwardDone,
     LoadImage,
     OpenImages,
-    PageIn,
     PageOut,
     Poison,
     ReadImage,
@@ -251,17 +250,16 @@ class CpuDevice:
 
     def _run_copy(self, command: Command) -> None:
         assert isinstance(command, CopyOut | CopyIn), command
-        bad: list[int] = []
-        reasons: list[str] = []
         failed = self._before(command)
-        pages: tuple[PageOut | PageIn, ...] = command.pages
-        for i, page in enumerate(pages):
-            wrong = failed or self._copy_page(page)
-            if wrong is not None:
-                bad.append(i)
-                reasons.append(wrong)
-        if bad:
-            self._complete(CopyFailed(command.ticket, tuple(bad), reasons[0]))
+        wrong: list[str | None] = [failed] * len(command.pages)
+        if failed is None and isinstance(command, CopyIn):
+            wrong = self._copy_in(command)
+        elif failed is None and isinstance(command, CopyOut):
+            wrong = [self._copy_out(page) for page in command.pages]
+        reasons = [(i, why) for i, why in enumerate(wrong) if why is not None]
+        if reasons:
+            bad = tuple(i for i, _ in reasons)
+            self._complete(CopyFailed(command.ticket, bad, reasons[0][1]))
         else:
             self._complete(CopyDone(command.ticket))
 
@@ -271,11 +269,16 @@ class CpuDevice:
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
-    def _copy_page(self, page: PageOut | PageIn) -> str | None:
+    def _copy_in(self, command: CopyIn) -> list[str | None]:
+        """What went wrong with each page, if anything."""
+        try:
+            return self._slots.load(command.pages, self._arena)
+        except Exception as error:
+            return [f"{type(error).__name__}: {error}"] * len(command.pages)
+
+    def _copy_out(self, page: PageOut) -> str | None:
         """What went wrong, if anything."""
         try:
-            if isinstance(page, PageIn):
-                return self._slots.load(page.slot, page.generation, self._arena, page.pfn)
             self._slots.publish(self._arena, page.pfn, page.slot, page.generation)
             self._faults.published(page, self._slots.peek(page.slot))
         except Exception as error:

@@ -9,6 +9,8 @@ import numpy as np
 from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.slots import HostSlots
 from tokenix.drivers.cpu.step import Chunk, ModelStep
+from tokenix.drivers.ops import PageIn
+from tokenix.mm.ids import Pfn, Slot
 
 PREFILL_TOKENS = 64
 SLOW_STEP_S = 0.1
@@ -48,7 +50,8 @@ def _copy_s(arena: FrameArena, slots: HostSlots) -> tuple[float, float]:
         plain = _best_s(lambda: arena.copy_frame(0, arena.frames - 1), 4)
         return plain, plain
     out_s = _best_s(lambda: slots.publish(arena, 0, 0, 0), 4)
-    in_s = _best_s(lambda: slots.load(0, 0, arena, 0), 4)
+    page = PageIn(Slot(0), 0, Pfn(0))
+    in_s = _best_s(lambda: slots.load((page,), arena), 4)
     slots.invalidate(0)
     return out_s, in_s
 

@@ -8,11 +8,14 @@ Slots start at multiples of 4096 bytes and are padded to them, so that a disk ca
 them in place.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tokenix.drivers.cpu.arena import FrameArena
-from tokenix.drivers.cpu.checksum import copy_checksum
+from tokenix.drivers.cpu.checksum import copy_checksum, copy_checksums
 from tokenix.drivers.cpu.jit import Array
+from tokenix.drivers.ops import PageIn
 from tokenix.drivers.swapfile import ALIGNMENT, disk_memory
 
 _INVALID = -1
@@ -60,20 +63,33 @@ class HostSlots:
         self._checksum[slot] = checksum
         self._generation[slot] = generation
 
-    def load(self, slot: int, generation: int, arena: FrameArena, pfn: int) -> str | None:
-        """Copy a slot to a frame. What was wrong, if anything: the frame then holds junk."""
-        arena.check(pfn)
-        self._check(slot)
-        wrong = self._stale(slot, generation)
-        if wrong is not None:
-            return wrong
-        expected = self._checksum[slot]
-        found = copy_checksum(self._data[slot], arena.data[pfn].view(np.uint64))
-        if found != expected:
-            return f"slot {slot} does not have the checksum it was published with"
-        if self._generation[slot] != generation:
-            return f"slot {slot} was written while it was read"
-        return None
+    def load(self, pages: Sequence[PageIn], arena: FrameArena) -> list[str | None]:
+        """Copy slots to frames. What was wrong with each, if anything: the frame then holds junk.
+
+        One call for all: between two the thread would have to wait for the interpreter.
+        """
+        wrong = [self._unfit(page, arena) for page in pages]
+        fit = [i for i, why in enumerate(wrong) if why is None]
+        rows = np.array([pages[i].slot for i in fit], np.int64)
+        to_rows = np.array([pages[i].pfn for i in fit], np.int64)
+        expected, found = self._checksum[rows], np.empty(len(fit), np.uint64)
+        words = self._data.shape[1]
+        copy_checksums(self._padded, rows, arena.data.view(np.uint64), to_rows, words, found)
+        for i, right in zip(fit, found == expected, strict=True):
+            slot = pages[i].slot
+            if not right:
+                wrong[i] = f"slot {slot} does not have the checksum it was published with"
+            elif self._generation[slot] != pages[i].generation:
+                wrong[i] = f"slot {slot} was written while it was read"
+        return wrong
+
+    def _unfit(self, page: PageIn, arena: FrameArena) -> str | None:
+        try:
+            arena.check(page.pfn)
+            self._check(page.slot)
+        except IndexError as error:
+            return f"IndexError: {error}"
+        return self._stale(page.slot, page.generation)
 
     def invalidate(self, slot: int) -> None:
         self._check(slot)
