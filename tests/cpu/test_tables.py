@@ -7,7 +7,7 @@ from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.checksum import copy_checksum
 from tokenix.drivers.cpu.slots import HostSlots
 from tokenix.drivers.cpu.tables import BlockTables
-from tokenix.drivers.ops import TableDelta
+from tokenix.drivers.ops import PageIn, TableDelta
 from tokenix.tests.cpu.conftest import TINY
 
 
@@ -75,7 +75,7 @@ def test_a_publish_that_breaks_leaves_the_slot_invalid(monkeypatch):
     arena = FrameArena(PageShape.of(TINY, 16, "f16"), 2)
     slots = HostSlots(2, arena.shape.frame_bytes)
     slots.publish(arena, 0, 1, 7)
-    assert slots.load(1, 7, arena, 1) is None
+    assert slots.load((PageIn(1, 7, 1),), arena) == [None]
 
     def breaks(source, target):
         raise MemoryError
@@ -85,4 +85,5 @@ def test_a_publish_that_breaks_leaves_the_slot_invalid(monkeypatch):
         slots.publish(arena, 0, 1, 8)
     monkeypatch.undo()
     for generation in (7, 8):
-        assert "holds nothing" in slots.load(1, generation, arena, 1)
+        (wrong,) = slots.load((PageIn(1, generation, 1),), arena)
+        assert "holds nothing" in wrong
