@@ -123,6 +123,8 @@ class Forward:
     """One step of the model over a batch: `decodes`, then `rows` (prefill chunks).
 
     At most one row per process. `drop` names processes whose block tables may be forgotten.
+    `weigh`: tell also what each page meant to the rows that draw (`ForwardDone.masses`); it changes
+    nothing else.
     """
 
     ticket: Ticket
@@ -130,6 +132,7 @@ class Forward:
     tables: tuple[TableDelta, ...] = ()
     drop: tuple[Pid, ...] = ()
     decodes: Decodes = Decodes()
+    weigh: bool = False
 
     def all_rows(self) -> tuple[Row, ...]:
         """The whole batch, in the order of the results."""
@@ -326,6 +329,11 @@ class ForwardDone:
 
     ticket: Ticket
     results: Sequence[Sampled | RowFault | None]
+    masses: Sequence[Sequence[float]] = ()
+    """Attention mass, if it was asked for and the device can tell; else empty. Parallel to
+    `results`: for a row that has drawn, the softmax weight that its last token gives to the keys of
+    each page of its table, up to the last one it reads, averaged over all heads of all layers, so
+    that the pages of a row sum to 1. Empty for other rows."""
 
 
 @dataclass(frozen=True, slots=True)

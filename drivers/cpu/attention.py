@@ -7,6 +7,9 @@
 Keys are taken in the order of positions, one chain per result, so a query's result depends on its
 own position and keys only: decode, any prefill chunk and recompute give the same bits. The mask
 never lets a key behind the query take part, whatever junk its page holds.
+
+Attention mass is read off the weights between softmax and values, for blocks that ask for it. It
+changes no weight.
 """
 
 import numpy as np
@@ -70,6 +73,20 @@ def _pack_queries(
 
 
 @kernel
+def _add_mass(
+    weights: Float32, normal: Float32, first: int, keys: int, page_tokens: int, mass: Float32
+) -> None:
+    """mass [at least the pages of `keys`] += softmax weights of the slots from `first` on, summed
+    by page. weights [padded keys, columns] and normal [slots], their sums."""
+    for slot in range(first, len(normal)):
+        for start in range(0, keys, page_tokens):
+            total = np.float32(0.0)
+            for key in range(start, min(keys, start + page_tokens)):
+                total += weights[key, slot]
+            mass[start // page_tokens] += total / normal[slot]
+
+
+@kernel
 def _attend_block(
     arena: Array,
     key_base: int,
@@ -82,8 +99,11 @@ def _attend_block(
     head: int,
     group: int,
     dim: int,
+    masses: Float32,
+    rest: int,
 ) -> None:
-    """Attention of one query block for `group` query heads from `head` on."""
+    """Attention of one query block for `group` query heads from `head` on. What its last query
+    looks at goes to masses[block[4], rest], if it asks."""
     token, position, queries = block[1], block[2], block[3]
     slots = queries * group
     columns = 1
@@ -101,6 +121,8 @@ def _attend_block(
     for slot in range(slots):
         own_keys = position + slot // group + 1
         normal[slot] = _softmax(scores[slot], own_keys, weights, slot)
+    if block[4] >= 0:
+        _add_mass(weights, normal, slots - group, keys, pages.page_tokens, masses[block[4], rest])
     sum_values(arena, value_base, table, pages, keys, weights, sums)
     for slot in range(slots):
         row, start = token + slot // group, (head + slot % group) * dim
@@ -110,9 +132,15 @@ def _attend_block(
 
 
 @kernel
+def count_parts(kv_heads: int, group: int) -> int:
+    """Work items of a query block: kv heads x parts of a head group."""
+    return kv_heads * ((group + MAX_SLOTS - 1) // MAX_SLOTS)
+
+
+@kernel
 def count_items(blocks: Int32, kv_heads: int, group: int) -> int:
-    """Work items of a layer's attention: query blocks x kv heads x parts of a head group."""
-    return len(blocks) * kv_heads * ((group + MAX_SLOTS - 1) // MAX_SLOTS)
+    """Work items of a layer's attention."""
+    return len(blocks) * count_parts(kv_heads, group)
 
 
 @kernel
@@ -127,13 +155,16 @@ def attend_item(
     kv_heads: int,
     group: int,
     dim: int,
+    masses: Float32,
     item: int,
 ) -> None:
     """One item of the attention of a layer.
 
     arena [frames, elements]; layer_base: byte offset of the layer in a frame; tables
-    [rows, pages] frame numbers; blocks [n, 4] = (table row, first token row, its position,
-    queries); q [tokens, at least heads * dim] float32, scaled and rotated; out is packed.
+    [rows, pages] frame numbers; blocks [n, 5] = (table row, first token row, its position,
+    queries, mass row or -1); q [tokens, at least heads * dim] float32, scaled and rotated; out is
+    packed; masses [mass rows, items of a block, pages] grows by the softmax weights of each asking
+    block's last query, summed by page: items write rows of their own.
     """
     parts = (group + MAX_SLOTS - 1) // MAX_SLOTS
     block, rest = item // (kv_heads * parts), item % (kv_heads * parts)
@@ -151,4 +182,6 @@ def attend_item(
         kv_head * group + part * MAX_SLOTS,
         min(MAX_SLOTS, group - part * MAX_SLOTS),
         dim,
+        masses,
+        rest,
     )

@@ -10,7 +10,7 @@ from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.disk import DiskTier
 from tokenix.drivers.cpu.faults import Faults
 from tokenix.drivers.cpu.images import ImageTier
-from tokenix.drivers.cpu.jit import check_process, get_threads, set_threads
+from tokenix.drivers.cpu.jit import Float32, check_process, get_threads, set_threads
 from tokenix.drivers.cpu.queues import CommandQueue
 from tokenix.drivers.cpu.sampling import sample_rows
 from tokenix.drivers.cpu.slots import HostSlots
@@ -183,7 +183,7 @@ class CpuDevice:
             match command:
                 case Forward():
                     assert reason is None, reason
-                    self._complete(ForwardDone(command.ticket, self._forward(command)))
+                    self._complete(self._forward(command))
                 case CopyFrame():
                     assert reason is None, reason
                     self._arena.copy_frame(command.src, command.dst)
@@ -202,7 +202,7 @@ class CpuDevice:
         elif isinstance(command, CopyFrame):
             self._complete(CopyFailed(command.ticket, (0,), reason))
 
-    def _forward(self, command: Forward) -> tuple[Sampled | RowFault | None, ...]:
+    def _forward(self, command: Forward) -> ForwardDone:
         """Change the tables, run the rows that can be run, draw their tokens."""
         for pid in command.drop:
             self._tables.drop(pid)
@@ -219,13 +219,19 @@ class CpuDevice:
             wrong = bad.get(row.pid) or self._reject(row)
             results.append(RowFault(wrong) if wrong is not None else None)
         good = [row for row, fault in zip(rows, results, strict=True) if fault is None]
-        logits = self._step.forward(self._tables.pages, [self._chunk(row) for row in good])
+        found: list[Float32] | None = [] if command.weigh else None
+        chunks = [self._chunk(row) for row in good]
+        logits = self._step.forward(self._tables.pages, chunks, found)
         asking = [(row.sample, row.end) for row in good if row.sample is not None]
-        drawn = iter(sample_rows(logits, [spec for spec, _ in asking], [end for _, end in asking]))
-        for i, row in enumerate(rows):
-            if results[i] is None and row.sample is not None:
-                results[i] = next(drawn)
-        return tuple(results)
+        drawn = sample_rows(logits, [spec for spec, _ in asking], [end for _, end in asking])
+        asked = [i for i, row in enumerate(rows) if results[i] is None and row.sample is not None]
+        for i, result in zip(asked, drawn, strict=True):
+            results[i] = result
+        masses: list[tuple[float, ...]] = [()] * len(rows) if found else []
+        for i, mass in zip(asked, found or (), strict=False):
+            if isinstance(results[i], Sampled):
+                masses[i] = tuple(mass.tolist())
+        return ForwardDone(command.ticket, tuple(results), masses)
 
     def _chunk(self, row: Row) -> Chunk:
         wanted = None if row.sample is not None else False

@@ -85,7 +85,9 @@ class Batch(NamedTuple):
     frames: Int32
     """Frame that each token's K and V go to."""
     blocks: Int32
-    """[n, 4], see `attention.attend_item`."""
+    """[n, 5], see `attention.attend_item`."""
+    masses: Float32
+    """[mass rows, items of a block, pages] zeros, likewise."""
     tables: Int32
     cos: Float32
     sin: Float32
@@ -194,6 +196,7 @@ def _run_item(
             shape.kv_heads,
             shape.heads // shape.kv_heads,
             shape.head_dim,
+            batch.masses,
             item,
         )
     elif phase == 4:

@@ -108,34 +108,50 @@ class ModelStep:
             layer_bytes=arena.shape.layer_bytes,
         )
 
-    def forward(self, tables: Int32, chunks: list[Chunk]) -> Float32:
+    def forward(
+        self, tables: Int32, chunks: list[Chunk], masses: list[Float32] | None = None
+    ) -> Float32:
         """Run the chunks; float32 [wanted rows, vocab] in their order, valid until the next call.
 
         KV of all tokens is in the arena afterwards. Chunks must stay inside their tables, the
-        vocabulary and `max_position`, and name each table once.
+        vocabulary and `max_position`, and name each table once. masses: gets, for each chunk that
+        wants the logits of its last token, in order, float32 [pages]: the attention mass of that
+        token, see `drivers.ops.ForwardDone`.
         """
         found: list[Float32] = []
         with PARALLEL:
             passes = _split(chunks)
             for i, part in enumerate(passes):
-                logits = self._run(part, tables)
+                logits = self._run(part, tables, masses)
                 found.append(logits if i == len(passes) - 1 else logits.copy())
         if len(found) == 1:
             return found[0]
         return np.concatenate(found) if found else np.empty((0, self.config.vocab_tokens), "f4")
 
-    def _run(self, chunks: list[Chunk], tables: Int32) -> Float32:
+    def _run(self, chunks: list[Chunk], tables: Int32, masses: list[Float32] | None) -> Float32:
         """One pass through the layers and, for the wanted rows, the head."""
         tokens = np.array([t for chunk in chunks for t in chunk.tokens], np.int32)
         count = len(tokens)
         workers = self._choose_workers(count)
-        batch, wanted = self._gather(tables, chunks, workers)
+        asking = [] if masses is None else [c for c in chunks if c.logits is None]
+        batch, wanted = self._gather(tables, chunks, asking)
         act = self._activations(count)
         act.x[:count] = self._embed[tokens]
         claims = np.zeros((len(self._weights.o) * layers.PHASES, 2), np.int64)
         arena, pages = self._arena.data, self._arena.shape.pages
         layers.run_layers(self._weights, self._shape, act, batch, arena, pages, claims, workers)
+        if masses is not None:
+            masses += self._masses(batch, asking)
         return self._logits(act.x[wanted])
+
+    def _masses(self, batch: Batch, asking: list[Chunk]) -> list[Float32]:
+        """Of each asking chunk, over the pages that it reads."""
+        means = batch.masses.sum(axis=1) / np.float32(self.config.heads * self.config.layers)
+        return [row[: self._count_pages(chunk)] for row, chunk in zip(means, asking, strict=True)]
+
+    def _count_pages(self, chunk: Chunk) -> int:
+        """Pages that its last token reads."""
+        return -(-(chunk.start + len(chunk.tokens)) // self._arena.shape.page_tokens)
 
     def _logits(self, x: Float32) -> Float32:
         count = len(x)
@@ -166,14 +182,20 @@ class ModelStep:
             packed_ffn=take("packed_ffn", tiles, config.ffn, columns),
         )
 
-    def _gather(self, tables: Int32, chunks: list[Chunk], workers: int) -> tuple[Batch, Int32]:
-        """Flatten chunks into token rows and query blocks; also the rows that want logits."""
-        group = self.config.heads // self.config.kv_heads
+    def _gather(
+        self, tables: Int32, chunks: list[Chunk], asking: list[Chunk]
+    ) -> tuple[Batch, Int32]:
+        """Flatten chunks into token rows and query blocks; also the rows that want logits. The
+        last block of each of `asking` gets a row of masses."""
+        kv_heads = self.config.kv_heads
+        group = self.config.heads // kv_heads
         per_block = max(1, attention.MAX_SLOTS // group)
+        parts = attention.count_parts(kv_heads, group)
         positions, frames = [], []
         wanted: list[int] = []
-        blocks: list[tuple[int, int, int, int]] = []
-        at = 0
+        blocks: list[tuple[int, int, int, int, int]] = []
+        pages = max((self._count_pages(chunk) for chunk in asking), default=0)
+        at = asks = 0
         for chunk in chunks:
             count = len(chunk.tokens)
             where = np.arange(chunk.start, chunk.start + count, dtype=np.int32)
@@ -181,7 +203,10 @@ class ModelStep:
             frames.append(tables[chunk.table][where // self._arena.shape.page_tokens])
             for i in range(0, count, per_block):
                 queries = min(per_block, count - i)
-                blocks.append((chunk.table, at + i, chunk.start + i, queries))
+                blocks.append((chunk.table, at + i, chunk.start + i, queries, -1))
+            if asks < len(asking) and chunk is asking[asks]:
+                blocks[-1] = (*blocks[-1][:4], asks)
+                asks += 1
             if chunk.logits:
                 wanted += range(at, at + count)
             elif chunk.logits is None:
@@ -193,6 +218,7 @@ class ModelStep:
             frames=np.concatenate(frames),
             blocks=np.array(blocks, np.int32),
             tables=tables,
+            masses=np.zeros((asks, parts, pages), np.float32),
             cos=self._cos,
             sin=self._sin,
         )

@@ -224,7 +224,7 @@ class SimDevice:
             command.ticket,
             end_s,
             lambda: run_forward(
-                command.ticket, rows, self.model, self.memory, self.fences, *faults
+                command.ticket, rows, self.model, self.memory, self.fences, command.weigh, *faults
             ),
         )
 

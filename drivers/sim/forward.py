@@ -16,6 +16,7 @@ def run_forward(
     model: SimModel,
     memory: Memory,
     fences: Fences,
+    weigh: bool,
     fails: bool,
     failing_pids: Set[int],
 ) -> ForwardDone | DeviceFault:
@@ -30,7 +31,17 @@ def run_forward(
         else _run_row(ticket, bound, model, memory, fences)
         for bound in rows
     )
-    return ForwardDone(ticket, results)
+    masses = [
+        _mass(bound, memory.page_tokens) if isinstance(result, Sampled) else ()
+        for bound, result in zip(rows, results, strict=True)
+    ]
+    return ForwardDone(ticket, results, masses if weigh else ())
+
+
+def _mass(bound: BoundRow, page_tokens: int) -> tuple[float, ...]:
+    """A cell takes part in the draw as all others do."""
+    end = bound.row.end
+    return tuple(min(page_tokens, end - at) / end for at in range(0, end, page_tokens))
 
 
 def _run_row(

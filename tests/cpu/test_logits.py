@@ -45,8 +45,8 @@ def hf_name(name):
     return f"model.layers.{layer}.{HF_NAMES[part]}"
 
 
-def reference(config, weights, tokens):
-    """Logits [tokens, vocab] of transformers' own model with these weights, in float32."""
+def transformer(config, weights):
+    """transformers' own model with these weights, in float32."""
     settings, model = (getattr(transformers, name) for name in CLASSES[config.architecture])
     fresh = model(
         settings(
@@ -67,8 +67,13 @@ def reference(config, weights, tokens):
     if config.tied_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     fresh.load_state_dict(state)
+    return fresh.eval().float()
+
+
+def reference(config, weights, tokens):
+    """Logits [tokens, vocab] of `transformer`."""
     with torch.no_grad():
-        return fresh.eval().float()(torch.tensor([tokens])).logits[0].numpy()
+        return transformer(config, weights)(torch.tensor([tokens])).logits[0].numpy()
 
 
 def log_softmax(logits):

@@ -44,6 +44,32 @@ def test_decoding_equals_prefill_of_the_same_tokens(machine: Machine, pages: flo
         assert agree(machine, again, proc.drawn[i : i + 1])
 
 
+def test_attention_mass_is_told_of_rows_that_draw_and_changes_nothing(machine: Machine) -> None:
+    """A device may tell nothing. If it does, a row's pages share what its last token looks at."""
+    size = machine.page_tokens
+    first, second = prompts(machine, 2 * size + 1, 3 * size)
+    procs = [machine.proc(first, range(5)), machine.proc(second, range(8, 13))]
+    lengths = [(3, 0), (3, 3), (3, 4)]
+    for chunk, pages in zip((2 * size + 1, None, None), lengths, strict=True):
+        rows = tuple(proc.row(chunk) for proc in procs)
+        deltas = tuple(delta for proc in procs for delta in proc.take_delta())
+        done = machine.wait(machine.submit(Forward(machine.ticket(), rows, deltas, weigh=True)))
+        assert isinstance(done, ForwardDone)
+        for proc, row, drawn in zip(procs, rows, done.results, strict=True):
+            proc.done = row.end
+            if isinstance(drawn, Sampled):
+                proc.tokens.append(drawn.token)
+                proc.drawn.append(drawn)
+        assert tuple(len(mass) for mass in done.masses) in ((), pages)
+        for mass in done.masses:
+            assert not mass or sum(mass) == pytest.approx(1, abs=1e-5)
+            assert all(type(share) is float and share >= 0 for share in mass)
+    machine.decode(*procs, tokens=NEW - 3)
+    assert agree(machine, procs[0], alone(machine, first)[:NEW])
+    machine.decode(procs[1], tokens=1)
+    assert agree(machine, procs[1], alone(machine, second))
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 7, 64])
 def test_chunks_of_a_prefill_do_not_matter(machine: Machine, chunk: int) -> None:
     (prompt,) = prompts(machine, 2 * machine.page_tokens + 3)
