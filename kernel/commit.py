@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenix.drivers.ops import RowFault, Sampled
-from tokenix.kernel.calls import ExitReason, Output, ReadResult, TurnEnd
+from tokenix.kernel.answers import ExitReason, Output, ReadResult, TurnEnd
 from tokenix.kernel.process import STALE, Process
 from tokenix.kernel.state import State
 from tokenix.mm.page import Page

@@ -21,7 +21,8 @@ from tokenix.drivers.ops import (
     SwapChanged,
 )
 from tokenix.kernel import handlers, imaging
-from tokenix.kernel.calls import ExitReason, KernelError
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import KernelError
 from tokenix.kernel.commit import Drawn, commit_decodes, commit_row, find_quiet_until
 from tokenix.kernel.event import Call, Command, Event
 from tokenix.kernel.landing import Lost, MemoryEvent

@@ -8,6 +8,7 @@ import math
 from typing import Final
 
 from tokenix.kernel import control, imaging, snapshot
+from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.birth import (
     check_fits,
     check_nice,
@@ -19,7 +20,6 @@ from tokenix.kernel.birth import (
 )
 from tokenix.kernel.calls import (
     CancelCall,
-    ExitReason,
     Fork,
     ImageDir,
     Images,
@@ -28,7 +28,6 @@ from tokenix.kernel.calls import (
     Principal,
     Ps,
     Read,
-    ReadResult,
     Resume,
     SetRlimit,
     ShmOpen,

@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tokenix.drivers.ops import SamplingParams
+from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd
 from tokenix.kernel.birth import check_fits, check_spawn
-from tokenix.kernel.calls import (
-    ExitReason,
-    Output,
-    Principal,
-    Rusage,
-    Spawn,
-    TextStream,
-    TurnEnd,
-    error,
-)
+from tokenix.kernel.calls import Principal, Spawn, TextStream, error
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold
 from tokenix.mm.ids import Pid

@@ -20,16 +20,8 @@ from urllib.parse import quote, unquote
 
 from tokenix.drivers.imagefile import file_bytes
 from tokenix.drivers.ops import Command, UnlinkImage
-from tokenix.kernel.calls import (
-    ExitReason,
-    ImageInfo,
-    KernelError,
-    Output,
-    Principal,
-    TextStream,
-    TurnEnd,
-    error,
-)
+from tokenix.kernel.answers import ExitReason, ImageInfo, Output, TurnEnd
+from tokenix.kernel.calls import KernelError, Principal, TextStream, error
 from tokenix.kernel.imagepages import Arriving
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process

@@ -10,8 +10,8 @@ from collections import deque
 
 from tokenix.drivers.ops import ImageDone, LoadImage, OpenImages, ReadImage, SaveImage
 from tokenix.kernel import imagepages
+from tokenix.kernel.answers import ExitReason
 from tokenix.kernel.calls import (
-    ExitReason,
     ImageDir,
     KernelError,
     Principal,

@@ -13,16 +13,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from tokenix.drivers.device import DeviceInfo
-from tokenix.kernel.calls import (
-    ExitReason,
-    KernelError,
-    Principal,
-    Read,
-    ReadResult,
-    Wait,
-    WaitResult,
-    error,
-)
+from tokenix.kernel.answers import ExitReason, ReadResult, WaitResult
+from tokenix.kernel.calls import KernelError, Principal, Read, Wait, error
 from tokenix.kernel.commit import close_turn, take_output
 from tokenix.kernel.event import Call, Command, Reply, WaitingCall
 from tokenix.kernel.images import Images

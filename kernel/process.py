@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tokenix.drivers.ops import SampleSpec, SamplingParams
-from tokenix.kernel.calls import ExitReason, Output, Principal, Rusage, TextStream, TurnEnd
+from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd
+from tokenix.kernel.calls import Principal, TextStream
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid
 from tokenix.mm.space import AddressSpace

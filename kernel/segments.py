@@ -7,7 +7,8 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokenix.kernel.calls import ExitReason, error
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import error
 from tokenix.mm.ids import Pid
 from tokenix.mm.page import Page
 from tokenix.mm.space import AddressSpace

@@ -4,7 +4,7 @@ which is brought up to date."""
 import math
 from dataclasses import replace
 
-from tokenix.kernel.calls import ProcessStat
+from tokenix.kernel.answers import ProcessStat
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State

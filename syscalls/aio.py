@@ -19,22 +19,25 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from tokenix.kernel import calls
-from tokenix.kernel.boot import Machine, Progress
-from tokenix.kernel.calls import (
-    Asks,
-    ImageInfo,
-    KernelError,
-    Principal,
-    ProcessStat,
-    ReadResult,
-    WaitResult,
-)
+from tokenix.kernel.answers import ImageInfo, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.boot import Progress
+from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.params import Params
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import inproc, requests
 from tokenix.syscalls.inproc import Answer
+from tokenix.syscalls.port import Port
 from tokenix.syscalls.requests import Prompt, SpawnOptions
+from tokenix.syscalls.texts import (
+    Detokenize,
+    GetModel,
+    ModelInfo,
+    ShmText,
+    SpawnText,
+    Tokenize,
+    WriteText,
+)
 from tokenix.syscalls.unclaimed import Unclaimed
 
 
@@ -65,45 +68,50 @@ async def boot(
             params=params, tunables=tunables, progress=progress,
         )
     )  # fmt: skip
-    return Syscalls(blocking.machine)
+    return Syscalls(blocking.port)
 
 
 class Syscalls:
     """The system calls of a running machine; see `inproc.Syscalls` for what each does."""
 
-    def __init__(self, machine: Machine, principal: Principal = inproc.ROOT) -> None:
-        self._machine = machine
-        self._principal = principal
-        self._unclaimed = Unclaimed(machine.pump, principal)
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._unclaimed = Unclaimed(port)
 
     @property
-    def machine(self) -> Machine:
-        return self._machine
+    def port(self) -> Port:
+        return self._port
 
     def as_tenant(self, tenant: str) -> "Syscalls":
-        return Syscalls(self._machine, Principal(tenant))
+        return Syscalls(self._port.as_tenant(tenant))
 
     async def spawn(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> Pid:
-        return await self._call(requests.make_spawn(self._machine.image, prompt, options))
+        return await self._call(SpawnText(prompt, dict(options)))
 
     async def read(self, pid: Pid, max_tokens: int = 1 << 30, block: bool = True) -> ReadResult:
         """A read that is cancelled takes nothing: what it would have got, the next one gets."""
         return await self._call(calls.Read(pid, max_tokens, block))
 
     async def stream(self, pid: Pid) -> AsyncIterator[str]:
-        while True:
-            result = await self.read(pid)
+        async for result in self.follow(pid):
             text = requests.text_of(result)
             if text:
                 yield text
             if result.turn_ended is not None or result.eof:
                 requests.raise_if_failed(pid, result)
+
+    async def follow(self, pid: Pid) -> AsyncIterator[ReadResult]:
+        """What reads of the present turn bring, one after another; the last one ends it."""
+        while True:
+            result = await self.read(pid)
+            yield result
+            if result.turn_ended is not None or result.eof:
                 return
 
     async def write(
         self, pid: Pid, data: str | Sequence[int] = "", eof: bool = False, raw: bool = False
     ) -> int:
-        return await self._call(requests.make_write(self._machine.image, pid, data, eof, raw))
+        return await self._call(WriteText(pid, data, eof, raw))
 
     async def fork(self, pid: Pid, n: int = 1, seeds: Sequence[int] = ()) -> tuple[Pid, ...]:
         return await self._call(calls.Fork(pid, n, requests.check_seeds(seeds)))
@@ -141,9 +149,7 @@ class Syscalls:
         return await self._call(calls.Sysctl(name, value))
 
     async def shm_open(self, name: str, text: Prompt, raw: bool = True) -> int:
-        return await self._call(
-            calls.ShmOpen(name, requests.encode(self._machine.image, text, raw))
-        )
+        return await self._call(ShmText(name, text, raw))
 
     async def shm_unlink(self, name: str) -> None:
         await self._call(calls.ShmUnlink(name))
@@ -166,6 +172,15 @@ class Syscalls:
     async def unlink_image(self, name: str) -> None:
         await self._call(calls.UnlinkImage(name))
 
+    async def model(self) -> ModelInfo:
+        return await self._call(GetModel())
+
+    async def tokenize(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> tuple[int, ...]:
+        return await self._call(Tokenize(prompt, dict(options)))
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        return await self._call(Detokenize(requests.check_tokens(tokens)))
+
     async def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000
     ) -> tuple[TraceEvent, ...]:
@@ -173,7 +188,7 @@ class Syscalls:
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._machine.pump.close)
+            await anyio.to_thread.run_sync(self._port.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -194,7 +209,7 @@ class Syscalls:
         if kept is not None:
             await anyio.lowlevel.checkpoint()
             return cast("Answer", kept)
-        call_id, future = self._machine.pump.submit(request, self._principal)
+        call_id, future = self._port.submit(request)
         try:
             await _wait_for(future)
         except BaseException:

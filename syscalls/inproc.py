@@ -11,27 +11,28 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from tokenix.kernel import calls
+from tokenix.kernel.answers import ImageInfo, ProcessStat, ReadResult, WaitResult
 from tokenix.kernel.boot import BootOptions, Machine, Progress
 from tokenix.kernel.boot import boot as boot_machine
-from tokenix.kernel.calls import (
-    Asks,
-    ImageInfo,
-    KernelError,
-    Principal,
-    ProcessStat,
-    ReadResult,
-    WaitResult,
-)
+from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.params import Params
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import requests
+from tokenix.syscalls.port import LocalPort, Port
 from tokenix.syscalls.requests import Prompt, SpawnOptions
+from tokenix.syscalls.texts import (
+    Detokenize,
+    GetModel,
+    ModelInfo,
+    ShmText,
+    SpawnText,
+    Tokenize,
+    WriteText,
+)
 from tokenix.syscalls.unclaimed import Unclaimed
 
 Answer = TypeVar("Answer")
-
-ROOT = Principal(root=True)
 
 
 def boot(
@@ -68,29 +69,34 @@ def boot(
         model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, threads,
         params or Params(), tunables or {}, swap_dir, swap_bytes, image_dir, swap_resume,
     )  # fmt: skip
-    return Syscalls(boot_machine(options, progress))
+    return Syscalls(LocalPort(boot_machine(options, progress)))
 
 
 class Syscalls:
     """The system calls of a running machine. Thread-safe."""
 
-    def __init__(self, machine: Machine, principal: Principal = ROOT) -> None:
-        self._machine = machine
-        self._principal = principal
-        self._unclaimed = Unclaimed(machine.pump, principal)
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._unclaimed = Unclaimed(port)
+
+    @property
+    def port(self) -> Port:
+        """Where the calls go."""
+        return self._port
 
     @property
     def machine(self) -> Machine:
         """The image, the kernel and its pump; to look at, not to change."""
-        return self._machine
+        assert isinstance(self._port, LocalPort), "the kernel runs in this process"
+        return self._port.machine
 
     def as_tenant(self, tenant: str) -> "Syscalls":
         """The same machine as `tenant` sees it: only its own processes, no root calls."""
-        return Syscalls(self._machine, Principal(tenant))
+        return Syscalls(self._port.as_tenant(tenant))
 
     def spawn(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> Pid:
         """Start generating from `prompt`; its pid. EINVAL, E2BIG, EAGAIN (`retry_after_s`)."""
-        return self._call(requests.make_spawn(self._machine.image, prompt, options))
+        return self._call(SpawnText(prompt, dict(options)))
 
     def read(
         self,
@@ -120,7 +126,7 @@ class Syscalls:
         self, pid: Pid, data: str | Sequence[int] = "", eof: bool = False, raw: bool = False
     ) -> int:
         """Give a process that is kept open its next input; `eof` closes it. ESRCH, EPIPE, E2BIG."""
-        return self._call(requests.make_write(self._machine.image, pid, data, eof, raw))
+        return self._call(WriteText(pid, data, eof, raw))
 
     def fork(self, pid: Pid, n: int = 1, seeds: Sequence[int] = ()) -> tuple[Pid, ...]:
         """Branch a generation into `n` children which share its KV. ESRCH, EAGAIN."""
@@ -171,8 +177,7 @@ class Syscalls:
 
     def shm_open(self, name: str, text: Prompt, raw: bool = True) -> int:
         """Keep the KV of a prefix under `name`; the tokens kept. EDQUOT, EEXIST, EINVAL."""
-        tokens = requests.encode(self._machine.image, text, raw)
-        return self._call(calls.ShmOpen(name, tokens))
+        return self._call(ShmText(name, text, raw))
 
     def shm_unlink(self, name: str) -> None:
         """Let go of a named prefix. ENOENT."""
@@ -210,6 +215,18 @@ class Syscalls:
         """Remove an image. ENOENT, EBUSY."""
         self._call(calls.UnlinkImage(name))
 
+    def model(self) -> ModelInfo:
+        """What is served."""
+        return self._call(GetModel())
+
+    def tokenize(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> tuple[int, ...]:
+        """The tokens that `spawn` would make of a prompt. EINVAL."""
+        return self._call(Tokenize(prompt, dict(options)))
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of tokens. EINVAL."""
+        return self._call(Detokenize(requests.check_tokens(tokens)))
+
     def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000
     ) -> tuple[TraceEvent, ...]:
@@ -218,7 +235,7 @@ class Syscalls:
 
     def close(self) -> None:
         """Stop the machine; what still runs is gone. Idempotent."""
-        self._machine.pump.close()
+        self._port.close()
 
     def __enter__(self) -> Self:
         return self
@@ -239,7 +256,7 @@ class Syscalls:
         kept = self._unclaimed.take(request)
         if kept is not None:
             return cast("Answer", kept)
-        call_id, future = self._machine.pump.submit(request, self._principal)
+        call_id, future = self._port.submit(request)
         try:
             return future.result(limit_s)
         except KernelError as problem:

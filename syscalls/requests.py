@@ -9,8 +9,8 @@ import operator
 import random
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,8 +22,11 @@ from typing import (
     get_type_hints,
 )
 
+import msgspec
+
 from tokenix.drivers.ops import SamplingParams
-from tokenix.kernel.calls import Asks, ExitReason, ReadResult, Signal, Spawn, Write, error
+from tokenix.kernel.answers import ExitReason, ReadResult
+from tokenix.kernel.calls import Asks, Signal, Spawn, Write, error
 from tokenix.mm.ids import Pid
 from tokenix.models.text import TextStream
 from tokenix.sched.entity import Qos, Reader, ReaderKind
@@ -73,6 +76,10 @@ class SpawnOptions(TypedDict, total=False):
     """Wait for `write` after each turn instead of exiting."""
     raw: bool
     """Text is continued as it is; by default it is put to the model as a user's chat message."""
+    tools: Sequence[Mapping[str, Any]]
+    """Of a dialogue: the functions that the template tells the model of, as OpenAI has them."""
+    template: Mapping[str, Any]
+    """Of a dialogue: further variables of the chat template (enable_thinking and the like)."""
     name: str
 
 
@@ -97,9 +104,8 @@ def make_spawn(image: "ProgramImage", prompt: Prompt, options: SpawnOptions) -> 
     sampling, limits = _numbers(given, _SAMPLING), _numbers(given, _LIMITS)
     seed = _numbers(given, ("seed",)).get("seed", _any_seed(sampling.get("temperature", 0.0)))
     stops = check_stops(given.get("stop", ()))
-    raw = bool(given.get("raw", False))
     return Spawn(
-        tokens=encode(image, prompt, raw),
+        tokens=encode_prompt(image, prompt, given),
         sampling=SamplingParams(
             **sampling,
             seed=int(seed),
@@ -116,7 +122,29 @@ def make_spawn(image: "ProgramImage", prompt: Prompt, options: SpawnOptions) -> 
     )
 
 
-def encode(image: "ProgramImage", prompt: Prompt, raw: bool = False) -> tuple[int, ...]:
+def encode_prompt(
+    image: "ProgramImage", prompt: Prompt, options: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """`encode`, with those of SpawnOptions that shape a prompt."""
+    tools, template = options.get("tools"), options.get("template")
+    if tools is not None and not (
+        isinstance(tools, Sequence) and all(isinstance(tool, Mapping) for tool in tools)
+    ):
+        raise invalid(f"tools must be a list of objects, not {tools!r}")
+    if template is not None and not (
+        isinstance(template, Mapping) and all(isinstance(name, str) for name in template)
+    ):
+        raise invalid(f"template must map names to values, not {template!r}")
+    return encode(image, prompt, bool(options.get("raw", False)), tools, template)
+
+
+def encode(
+    image: "ProgramImage",
+    prompt: Prompt,
+    raw: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    template: Mapping[str, Any] | None = None,
+) -> tuple[int, ...]:
     """The tokens of a prompt: text (as a chat message unless `raw`), messages, or tokens."""
     if not isinstance(prompt, str):
         prompt = _items(prompt)
@@ -127,7 +155,7 @@ def encode(image: "ProgramImage", prompt: Prompt, raw: bool = False) -> tuple[in
             raise invalid(f"model {image.name} has no chat template; give text or tokens")
         if not items:
             raise invalid("the prompt is empty; give text, messages or tokens")
-        return tuple(image.tokenizer.encode(_render(image, items)))
+        return tuple(image.tokenizer.encode(_render(image, items, tools, template)))
     if not prompt:
         raise invalid("the prompt is empty; give text, messages or tokens")
     if raw or image.chat is None:
@@ -162,10 +190,18 @@ def make_write(
     )
 
 
-def _render(image: "ProgramImage", messages: Sequence[Mapping[str, Any]]) -> str:
+def _render(
+    image: "ProgramImage",
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    template: Mapping[str, Any] | None = None,
+) -> str:
     assert image.chat is not None
+    own = {"messages", "tools", "add_generation_prompt"}.intersection(template or ())
+    if own:
+        raise invalid(f"template cannot set {min(own)}")
     try:
-        return image.chat.render(messages)
+        return image.chat.render(messages, tools=tools, **(template or {}))
     except ValueError as why:
         raise invalid(str(why)) from None
 
@@ -189,6 +225,11 @@ def check_stops(stops: str | Sequence[str]) -> tuple[str, ...]:
 def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     """EINVAL for what is no list of seeds."""
     return _whole_numbers("seeds", seeds)
+
+
+def check_tokens(tokens: Sequence[int]) -> tuple[int, ...]:
+    """EINVAL for what is no list of token ids."""
+    return _whole_numbers("tokens", tokens)
 
 
 def check_timeout(timeout_s: float | None) -> float | None:
@@ -215,7 +256,7 @@ def check(request: Asks[Answer]) -> Asks[Answer]:
             changed[name] = _number(name, value)
         else:
             raise invalid(f"{name} must be a string, not {value!r}")
-    return replace(request, **changed) if changed else request  # type: ignore[type-var]
+    return msgspec.structs.replace(request, **changed) if changed else request
 
 
 @cache
@@ -224,7 +265,8 @@ def _plain_fields(request: type) -> dict[str, tuple[object, ...]]:
     found: dict[str, tuple[object, ...]] = {}
     for name, hint in get_type_hints(request).items():
         kinds = tuple(int if kind is Pid else kind for kind in get_args(hint) or (hint,))
-        if {int, float, str}.intersection(kinds) and get_origin(hint) is not tuple:
+        plain = get_origin(hint) in (None, UnionType)
+        if plain and {int, float, str}.intersection(kinds):
             found[name] = kinds
     return found
 

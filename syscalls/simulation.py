@@ -16,20 +16,19 @@ from tokenix.drivers.sim.catalog import Catalog, builtin, load_presets
 from tokenix.drivers.sim.fast import VOCAB, FastDevice
 from tokenix.drivers.sim.presets import Gpu, Llm
 from tokenix.drivers.sim.roofline import GB, Roofline
+from tokenix.kernel.answers import ReadResult, WaitResult
 from tokenix.kernel.boot import make_kernel
 from tokenix.kernel.calls import (
     KernelError,
     Kill,
     Principal,
     Read,
-    ReadResult,
     Request,
     Signal,
     Spawn,
     Swapon,
     Sysctl,
     Wait,
-    WaitResult,
 )
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params

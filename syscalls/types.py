@@ -3,18 +3,18 @@
 User space imports from here and never from the layers below.
 """
 
-from tokenix.kernel.boot import Progress
-from tokenix.kernel.calls import (
+from tokenix.kernel.answers import (
     ExitReason,
     ImageInfo,
     Output,
     ProcessStat,
     ReadResult,
     Rusage,
-    Signal,
     TurnEnd,
     WaitResult,
 )
+from tokenix.kernel.boot import Progress
+from tokenix.kernel.calls import Signal
 from tokenix.kernel.params import Params
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid

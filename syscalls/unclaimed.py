@@ -13,17 +13,18 @@ from functools import partial
 from typing import Any, cast
 
 from tokenix.kernel import calls
-from tokenix.kernel.calls import Asks, Principal, ReadResult, WaitResult
-from tokenix.kernel.loop import Pump
+from tokenix.kernel.answers import ReadResult, WaitResult
+from tokenix.kernel.calls import Asks
 from tokenix.mm.ids import Pid
+from tokenix.syscalls import texts
+from tokenix.syscalls.port import Port
 
 
 class Unclaimed:
     """The answers of one caller that were not taken. Thread-safe."""
 
-    def __init__(self, pump: Pump, principal: Principal) -> None:
-        self._pump = pump
-        self._principal = principal
+    def __init__(self, port: Port) -> None:
+        self._port = port
         self._lock = threading.Lock()
         self._reads: dict[Pid, deque[ReadResult]] = {}
         self._waits: dict[Pid, WaitResult] = {}
@@ -50,7 +51,7 @@ class Unclaimed:
     def take_back(self, request: Asks[Any], call_id: int, future: "Future[Any]") -> "Future[bool]":
         """Cancel a blocked call. Done when its answer, if there is one, has been put away."""
         settled: Future[bool] = Future()
-        _, cancelled = self._pump.submit(calls.CancelCall(call_id), self._principal)
+        _, cancelled = self._port.submit(calls.CancelCall(call_id))
         cancelled.add_done_callback(partial(self._settle, request, future, settled))
         return settled
 
@@ -78,7 +79,7 @@ class Unclaimed:
             case calls.Resume(name):
                 with self._lock:
                     self._resumed[name] = cast("Pid", answer)
-            case calls.Spawn():
+            case texts.SpawnText():
                 self._end(cast("Pid", answer))
             case calls.Fork():
                 for pid in cast("tuple[Pid, ...]", answer):
@@ -95,5 +96,5 @@ class Unclaimed:
         return result
 
     def _end(self, pid: Pid) -> None:
-        self._pump.submit(calls.Kill(pid, calls.Signal.KILL), self._principal)
-        self._pump.submit(calls.Wait(pid), self._principal)
+        self._port.submit(calls.Kill(pid, calls.Signal.KILL))
+        self._port.submit(calls.Wait(pid))

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenix.drivers.sim.images import ImageFiles
-from tokenix.kernel.calls import ImageDir, KernelError, Output, Principal, Read, Request, TurnEnd
+from tokenix.kernel.answers import Output, TurnEnd
+from tokenix.kernel.calls import ImageDir, KernelError, Principal, Read, Request
 from tokenix.kernel.params import Params
 from tokenix.mm.ids import Pid
 from tokenix.tests.sim.machine import ROOT, SimMachine

@@ -9,8 +9,8 @@ import pytest
 from tokenix.drivers.ops import SamplingParams
 from tokenix.drivers.sim import CostModel, expected_tokens
 from tokenix.kernel import audit
+from tokenix.kernel.answers import ImageInfo
 from tokenix.kernel.calls import (
-    ImageInfo,
     Images,
     Kill,
     Principal,

@@ -7,8 +7,8 @@ import pytest
 from tokenix.drivers.ops import SamplingParams
 from tokenix.drivers.sim import Fault, FaultPlan, expected_tokens
 from tokenix.kernel import audit
+from tokenix.kernel.answers import ExitReason
 from tokenix.kernel.calls import (
-    ExitReason,
     Fork,
     Kill,
     Nice,

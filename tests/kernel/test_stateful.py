@@ -15,20 +15,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tokenix.drivers.sim import CostModel
 from tokenix.kernel import audit
+from tokenix.kernel.answers import ExitReason, ReadResult, WaitResult
 from tokenix.kernel.calls import (
     CancelCall,
-    ExitReason,
     Fork,
     KernelError,
     Kill,
     Read,
-    ReadResult,
     Request,
     SetRlimit,
     Signal,
     Spawn,
     Wait,
-    WaitResult,
     Write,
 )
 from tokenix.kernel.event import Reply

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tokenix.drivers.ops import SamplingParams
+from tokenix.kernel.answers import ReadResult, WaitResult
 from tokenix.kernel.calls import (
     CancelCall,
     Fork,
@@ -14,7 +15,6 @@ from tokenix.kernel.calls import (
     Principal,
     Ps,
     Read,
-    ReadResult,
     Request,
     SetRlimit,
     ShmOpen,
@@ -28,7 +28,6 @@ from tokenix.kernel.calls import (
     Trace,
     Vmstat,
     Wait,
-    WaitResult,
     Write,
 )
 from tokenix.kernel.event import Reply

@@ -7,7 +7,7 @@ from collections.abc import KeysView
 from typing import Any
 
 from tokenix.drivers.sim.faults import FaultPlan
-from tokenix.kernel.calls import Rusage
+from tokenix.kernel.answers import Rusage
 from tokenix.kernel.copies import Copies
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.lifecycle import Lifecycle

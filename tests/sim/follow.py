@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from tokenix.drivers.sim import expected_tokens
-from tokenix.kernel.calls import ExitReason, ReadResult
+from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.process import Process
 from tokenix.mm.ids import Pid
 

@@ -6,17 +6,9 @@ from typing import Any
 
 from tokenix.drivers.sim import SimDevice, expected_tokens
 from tokenix.kernel import audit
+from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.boot import make_kernel
-from tokenix.kernel.calls import (
-    ExitReason,
-    KernelError,
-    Principal,
-    Read,
-    ReadResult,
-    Request,
-    Spawn,
-    Wait,
-)
+from tokenix.kernel.calls import KernelError, Principal, Read, Request, Spawn, Wait
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process

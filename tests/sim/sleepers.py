@@ -4,11 +4,10 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tokenix.kernel.answers import ExitReason, ImageInfo
 from tokenix.kernel.calls import (
     CancelCall,
-    ExitReason,
     ImageDir,
-    ImageInfo,
     Images,
     Principal,
     Request,

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tokenix.drivers.sim import CostModel, Fault
-from tokenix.kernel.calls import ExitReason, Fork, Kill, Signal
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import Fork, Kill, Signal
 from tokenix.kernel.state import State
 from tokenix.mm.reclaim import reclaim
 from tokenix.sched.plan import Plan

@@ -7,16 +7,8 @@ import pytest
 
 from tokenix.drivers.ops import Forward
 from tokenix.drivers.sim import CostModel, Fault, FaultPlan
-from tokenix.kernel.calls import (
-    ExitReason,
-    KernelError,
-    Kill,
-    Read,
-    SetRlimit,
-    Signal,
-    Spawn,
-    Write,
-)
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import KernelError, Kill, Read, SetRlimit, Signal, Spawn, Write
 from tokenix.kernel.params import Params
 from tokenix.kernel.state import State
 from tokenix.mm.frames import FrameState

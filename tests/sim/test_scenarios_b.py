@@ -4,7 +4,8 @@ not see each other. tests/sched/test_scenarios_b.py has the scheduler's part."""
 import pytest
 
 from tokenix.drivers.sim import CostModel
-from tokenix.kernel.calls import ExitReason, Kill, Principal, Signal, Spawn
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import Kill, Principal, Signal, Spawn
 from tokenix.kernel.event import Event
 from tokenix.kernel.params import Params
 from tokenix.kernel.state import State

@@ -4,7 +4,8 @@ import pytest
 
 from tokenix.drivers.sim import CostModel, Fault, FaultPlan
 from tokenix.drivers.sim.faults import Kind
-from tokenix.kernel.calls import ExitReason, Fork, Kill, Signal
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import Fork, Kill, Signal
 from tokenix.kernel.params import Params
 from tokenix.kernel.state import State
 from tokenix.mm.frames import FrameState

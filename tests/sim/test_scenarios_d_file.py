@@ -8,7 +8,8 @@ import pytest
 
 from tokenix.drivers.sim import CostModel, Fault, FaultPlan
 from tokenix.drivers.sim.faults import Kind
-from tokenix.kernel.calls import ExitReason, Kill, Signal, Vmstat
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import Kill, Signal, Vmstat
 from tokenix.kernel.params import Params
 from tokenix.kernel.state import State
 from tokenix.mm.frames import FrameState

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from tokenix.drivers.sim import CostModel, Fault
+from tokenix.kernel.answers import ExitReason
 from tokenix.kernel.calls import (
     CancelCall,
-    ExitReason,
     Fork,
     KernelError,
     Kill,

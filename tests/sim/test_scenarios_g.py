@@ -6,7 +6,8 @@ import pytest
 
 from tokenix.drivers.sim import CostModel, Fault, FaultPlan
 from tokenix.kernel import audit
-from tokenix.kernel.calls import ExitReason, ImageDir, Kill, Read, Signal, Spawn, Suspend, Wait
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import ImageDir, Kill, Read, Signal, Spawn, Suspend, Wait
 from tokenix.kernel.params import Params
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Reader

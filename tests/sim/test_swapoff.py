@@ -6,16 +6,8 @@ import pytest
 
 from tokenix.drivers.sim import CostModel, Fault
 from tokenix.drivers.sim.faults import Kind
-from tokenix.kernel.calls import (
-    ExitReason,
-    KernelError,
-    Principal,
-    Request,
-    Signal,
-    Swapoff,
-    Swapon,
-    Sysctl,
-)
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import KernelError, Principal, Request, Signal, Swapoff, Swapon, Sysctl
 from tokenix.kernel.event import Reply
 from tokenix.kernel.state import State
 from tokenix.kernel.swapfile import FileState

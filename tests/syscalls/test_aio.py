@@ -13,7 +13,7 @@ PROMPT = "Count from one to twenty."
 
 def run(k: Syscalls, story: Callable[[aio.Syscalls], Awaitable[None]]) -> None:
     """Play `story` with the async face of the machine `k`."""
-    anyio.run(story, aio.Syscalls(k.machine))
+    anyio.run(story, aio.Syscalls(k.port))
 
 
 def test_streams_of_many_tasks(k: Syscalls) -> None:

@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 import tokenix
-from tokenix.kernel.calls import Output
+from tokenix.kernel.answers import Output
 from tokenix.mm.ids import Pid
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.requests import SpawnOptions
@@ -276,7 +276,7 @@ def test_a_call_cancelled_when_its_answer_is_there(
 
 
 def twin(k: Syscalls) -> tokenix.aio.Syscalls:
-    return tokenix.aio.Syscalls(k.machine)
+    return tokenix.aio.Syscalls(k.port)
 
 
 # ---- the process may be forked ----

@@ -1,5 +1,6 @@
 """Outputs of the real model are the same tokens, whatever happens to a process on the way."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -100,14 +101,21 @@ def test_preemption_of_a_process_that_runs_alone(
     assert scheduler.forced[mode] >= 2
 
 
+def stopped(k: Syscalls, pid: Pid) -> int:
+    """Stop a process, let the pass that it is in end, and say how many tokens it has drawn."""
+    k.kill(pid, tokenix.SIGSTOP)
+    while k.stat(pid).state == "running":
+        time.sleep(0.001)
+    return k.stat(pid).output_tokens
+
+
 def test_forks_continue_as_their_parent_would(shared: Syscalls, alone: list[Drawn]) -> None:
     """Greedy children repeat what is left of the parent's output, preempted or not."""
     rude(shared, 0, PauseMode.SWAP, PauseMode.RECOMPUTE)
     prompt, options = CASES[0]
     parent = shared.spawn(prompt, **options)
     first = shared.read(parent, max_tokens=5)
-    shared.kill(parent, tokenix.SIGSTOP)
-    known = shared.stat(parent).output_tokens
+    known = stopped(shared, parent)
     children = shared.fork(parent, 3)
     for pid in (*children, parent):
         shared.kill(pid, tokenix.SIGCONT)
@@ -125,8 +133,7 @@ def test_seeded_forks_differ_and_repeat(shared: Syscalls) -> None:
     for _ in range(2):
         parent = shared.spawn(prompt, **options)
         shared.read(parent, max_tokens=1)
-        shared.kill(parent, tokenix.SIGSTOP)
-        known = shared.stat(parent).output_tokens
+        known = stopped(shared, parent)
         children = shared.fork(parent, 2, seeds=(1, 2))
         for pid in (*children, parent):
             shared.kill(pid, tokenix.SIGCONT)
@@ -153,8 +160,7 @@ def test_codes_survive_everything_too(kv_dtype: str) -> None:
         prompt, options = cases[0]
         parent = k.spawn(prompt, **options)
         k.read(parent, max_tokens=5)
-        k.kill(parent, tokenix.SIGSTOP)
-        known = k.stat(parent).output_tokens
+        known = stopped(k, parent)
         (child,) = k.fork(parent)
         k.kill(child, tokenix.SIGCONT)
         assert drawn(k, child) == expected[0][known:]

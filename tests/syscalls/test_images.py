@@ -172,7 +172,7 @@ def test_names_and_tenants(k: Syscalls) -> None:
 
 def test_the_async_twins(k: Syscalls) -> None:
     async def main() -> None:
-        twin = tokenix.aio.Syscalls(k.machine)
+        twin = tokenix.aio.Syscalls(k.port)
         pid = await twin.spawn(PROMPT, **GREEDY)
         await twin.read(pid, 3)
         info = await twin.suspend(pid, "it")

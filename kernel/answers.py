@@ -1,0 +1,132 @@
+"""What system calls are answered with."""
+
+import enum
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tokenix.mm.ids import Pid
+
+
+class ExitReason(enum.Enum):
+    """Why a process (or a turn) ended."""
+
+    STOP = "stop"
+    """End-of-text token, stop token or stop string."""
+    LENGTH = "length"
+    """max_tokens, or the model's context is full."""
+    PAGES = "pages"
+    DEADLINE = "deadline"
+    TERMINATED = "terminated"
+    KILLED = "killed"
+    REFUSED = "refused"
+    """It waited too long for its first token to be worth computing."""
+    ERROR = "error"
+    SUSPENDED = "suspended"
+    """It is in an image; its unread output is there too."""
+
+
+class Output(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+    """One generated token. `text` is what it made readable: may be empty, may be several pieces."""
+
+    token: int
+    text: str
+    time_s: float
+    """When it was delivered to the pipe, by the kernel's clock."""
+    logprob: float = 0.0
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The end of a turn, in its place behind the turn's last output."""
+
+    reason: ExitReason
+    tail: str = ""
+    """Text that was held back (half a character, a possible stop string)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    outputs: tuple[Output, ...]
+    turn_ended: TurnEnd | None = None
+    """Set once, with the last outputs of a turn. The process may go on if its stdin is open."""
+    eof: bool = False
+    """No more output will ever come. Set in exactly one result; reading on gives EPIPE."""
+    reason: ExitReason | None = None
+    """With eof: why the process ended."""
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Rusage:
+    """What a process has used. Written by the kernel."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Prompt tokens whose KV was found in the prefix index at admission."""
+    output_tokens: int = 0
+    recomputed_tokens: int = 0
+    """Tokens whose KV was computed more than once."""
+    queue_s: float = 0.0
+    """From spawn to the first frames."""
+    ttft_s: float | None = None
+    prefill_s: float = 0.0
+    """On the device before the first token of a turn."""
+    decode_s: float = 0.0
+    """On the device after it."""
+    paused_s: float = 0.0
+    page_seconds: float = 0.0
+    """Resident pages integrated over time."""
+    swapped_out_bytes: int = 0
+    swapped_in_bytes: int = 0
+    fetched_bytes: int = 0
+    """Brought up from the swap file."""
+    preemptions: int = 0
+    stalls: int = 0
+    """Tokens delivered later than their reader's deadline by more than 0.5 s."""
+    total_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitResult:
+    pid: Pid
+    reason: ExitReason
+    error: str
+    rusage: Rusage
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """An image of a suspended process."""
+
+    name: str
+    tenant: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """A snapshot of one process."""
+
+    pid: Pid
+    parent: Pid
+    tenant: str
+    name: str
+    state: str
+    held: tuple[str, ...]
+    qos: str
+    nice: int
+    level: int
+    level_reason: str
+    quantum_left_tokens: int
+    lead_s: float | None
+    prompt_tokens: int
+    output_tokens: int
+    unread_tokens: int
+    computed_tokens: int
+    pages: int
+    resident_pages: int
+    clean_pages: int
+    age_s: float
+    rusage: Rusage = field(default_factory=Rusage)
