@@ -152,6 +152,9 @@ class Kernel(Launch):
         self.scheduler.note_step(
             flight.started_s, self.now_s, flight.prefill_tokens, decodes + singles
         )
+        for process, masses in zip(flight.processes(), done.masses, strict=False):
+            if process.state is State.RUNNING:
+                self.memory.index.note_mass(process.space.pages, masses)
         results, page_tokens = done.results, self.info.page_tokens
         quiet = commit_decodes(flight.decodes, results[:decodes], self.now_s, page_tokens)
         counters.output_tokens += len(quiet.streams)

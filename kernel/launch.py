@@ -83,7 +83,8 @@ class Launch(Lifecycle):
         self._poison()
         ticket, dropped = self.new_ticket(), tuple(self.dropped)
         columns = _columns(streams)
-        self.commands.append(Forward(ticket, tuple(rows), tuple(tables), dropped, columns))
+        weigh = self.memory.index.weighs and self.counters.steps % self.params.attention_every == 0
+        self.commands.append(Forward(ticket, tuple(rows), tuple(tables), dropped, columns, weigh))
         self.dropped.clear()
         self.in_flight = InFlight(ticket, streams, work, self.now_s, prefill)
         running = State.RUNNING

@@ -56,6 +56,9 @@ class Params:
     prefix_cache: bool = True
     prefix_policy: str = "hit-density"
     """Which cached page goes first: one of `mm.prefix.POLICIES`."""
+    attention_every: int = 8
+    """Of so many forward passes one tells how much attention each page gets, if `prefix_policy`
+    wants to know (`attention`); with the others none does."""
     poison: bool = False
     """Fill freed frames with junk (tests)."""
 
@@ -70,4 +73,5 @@ class Params:
         assert self.image_idle_s is None or self.image_idle_s > 0
         assert self.max_image_bytes >= 0 and self.image_io_s > 0 and self.image_bytes_per_s > 0
         assert self.prefix_policy in POLICIES, f"prefix_policy: {', '.join(POLICIES)}"
+        assert self.attention_every >= 1
         assert self.max_faults >= 1 and self.max_forks >= 1

@@ -178,6 +178,7 @@ class HitDensity:
     """The policy. Until it has learned something it is lru."""
 
     remembers = True
+    weighs = False
 
     def __init__(self, most_watches: int = MOST_WATCHES) -> None:
         self._most = most_watches

@@ -12,15 +12,20 @@ are out of reach. Equal ranks: the deeper page goes first, then the one that was
     slru         used by one request only, then by several; each by last use
     tail-aware   ends of long sequences; a use by another request counts as much as half the depth
     hit-density  `mm/density.py`
+    attention    queries have looked least at it and at what is behind it; looks halve with time
 
 lru, lfu and slru are those of SGLang's `evict_policy.py` (no bound on what slru protects).
 tail-aware is greedy-dual-size-frequency (Cherkasova 1998) with the depth of a page as its size.
+attention is the heavy-hitter score of H2O (Zhang, NeurIPS 2023) for whole pages of a prefix: what
+is behind a page counts for it, as it is out of reach without it. Without masses it is lru.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+
+from tokenix.mm.mass import NOTHING, add_mass
 
 GHOSTS_PER_PAGE = 4
 """Evicted pages whose use count is kept, for each page of the pool. On mooncake_conversation more
@@ -71,6 +76,8 @@ class Known(Generic[P]):
     """Different requests that mapped it, also before it was evicted if that is remembered."""
     used_s: float = 0.0
     """When somebody last had it mapped."""
+    log_mass: float = NOTHING
+    """Attention that it and what is behind it got, decayed (`mm/mass.py`)."""
     rank: Rank = LOWEST
     watch: Watch | None = None
     """Ends when this page is used again."""
@@ -87,6 +94,11 @@ class Policy(Protocol):
     @property
     def remembers(self) -> bool:
         """Whether use counts outlive the page."""
+        ...
+
+    @property
+    def weighs(self) -> bool:
+        """Whether it wants to be told of attention (`Ranking.note_mass`)."""
         ...
 
     def rank(self, page: Known[P], base: Rank) -> Rank:
@@ -109,6 +121,8 @@ class Policy(Protocol):
 
 class Fixed:
     """A policy that learns nothing."""
+
+    weighs = False
 
     def __init__(self, remembers: bool = False) -> None:
         self.remembers = remembers
@@ -141,6 +155,13 @@ class Slru(Fixed):
 class TailAware(Fixed):
     def rank(self, page: Known[P], base: Rank) -> Rank:
         return ((base[0] if base else 0.0) + page.uses / (1 + page.depth), page.used_s)
+
+
+class Attention(Fixed):
+    weighs = True
+
+    def rank(self, page: Known[P], base: Rank) -> Rank:
+        return (page.log_mass, page.used_s)
 
 
 class Ghosts:
@@ -196,6 +217,18 @@ class Ranking(Generic[P]):
         if page.watch is not None:
             self._policy.note_end(page.watch, now_s, returned=True)
             page.watch = None
+
+    def note_mass(
+        self, chain: Sequence[Known[P] | None], masses: Sequence[float], now_s: float
+    ) -> None:
+        """A query gave `masses` of its attention to the pages of its sequence, from the first on;
+        None: a page that cannot be found. Each counts with all that is behind it."""
+        behind = 0.0
+        for vpn in range(len(masses) - 1, -1, -1):
+            behind += masses[vpn]
+            page = chain[vpn] if vpn < len(chain) else None
+            if page is not None:
+                page.log_mass = add_mass(page.log_mass, behind, now_s)
 
     def note_idle(self, page: Known[P], now_s: float) -> None:
         """Its last reader is gone: it is ranked; then comes `IdlePages.add`. Pages of one sequence

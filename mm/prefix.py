@@ -18,6 +18,7 @@ from itertools import islice
 
 from tokenix.mm.density import HitDensity
 from tokenix.mm.evict import (
+    Attention,
     IdlePages,
     Known,
     Lfu,
@@ -54,6 +55,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "lfu": Lfu,
     "slru": Slru,
     "tail-aware": TailAware,
+    "attention": Attention,
 }
 """What decides which idle page goes first; the default first."""
 
@@ -114,7 +116,10 @@ class PrefixIndex:
         self.now_s = 0.0
         """Set by the kernel at the beginning of each step."""
         self._enabled = enabled
-        self._ranking: Ranking[Page] = Ranking(POLICIES[policy](), total_pages)
+        chosen = POLICIES[policy]()
+        self.weighs = chosen.weighs
+        """Whether `note_mass` is of any use."""
+        self._ranking: Ranking[Page] = Ranking(chosen, total_pages)
         self._pages: dict[bytes, Page] = {}
         self._behind: dict[bytes, dict[Page, tuple[int, ...]]] = {}
         """By the key before them: pages and their tokens."""
@@ -200,6 +205,10 @@ class PrefixIndex:
         """Another request has found the page."""
         if page.use is not None:
             self._ranking.note_use(page.use, self.now_s)
+
+    def note_mass(self, pages: Sequence[Page], masses: Sequence[float]) -> None:
+        """A query gave so much of its attention to each page of its sequence."""
+        self._ranking.note_mass([page.use for page in pages], masses, self.now_s)
 
     def forget(self, page: Page, evicted: bool = False) -> None:
         """The page cannot be found any more: it is lost, or it was `evicted` from its last tier.

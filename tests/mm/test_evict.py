@@ -23,6 +23,7 @@ from tokenix.mm.density import (
 from tokenix.mm.evict import (
     LEAST_GHOSTS,
     LOWEST,
+    Attention,
     IdlePages,
     Known,
     Lfu,
@@ -33,8 +34,9 @@ from tokenix.mm.evict import (
     TailAware,
     Watch,
 )
+from tokenix.mm.mass import HALF_LIFE_S, NOTHING, add_mass
 
-POLICIES = [Lru, Lfu, Slru, TailAware, HitDensity]
+POLICIES = [Lru, Lfu, Slru, TailAware, HitDensity, Attention]
 
 
 def known(uses: int = 1, used_s: float = 0.0, depth: int = 0, **rest: float) -> Known[None]:
@@ -56,6 +58,10 @@ def known(uses: int = 1, used_s: float = 0.0, depth: int = 0, **rest: float) -> 
         ),
         pytest.param(TailAware(), known(depth=9), known(depth=8), id="tail: deeper first"),
         pytest.param(TailAware(), known(1, depth=9), known(2, depth=9), id="tail: unshared first"),
+        pytest.param(Attention(), known(9, 1.0), known(1, 2.0), id="attention: lru if unweighed"),
+        pytest.param(
+            Attention(), known(9, 9.0), known(1, 1.0, log_mass=-9.0), id="attention: mass first"
+        ),
         pytest.param(HitDensity(), known(9, 1.0), known(1, 2.0), id="density: lru if unlearned"),
     ],
 )
@@ -81,7 +87,7 @@ class Pages:
         self.idle: IdlePages[None] = IdlePages()
         self.found: dict[bytes, Known[None]] = {}
 
-    def visit(self, keys: Sequence[bytes], now_s: float) -> None:
+    def visit(self, keys: Sequence[bytes], now_s: float, masses: Sequence[float] = ()) -> None:
         before: Known[None] | None = None
         chain = []
         for key in keys:
@@ -93,6 +99,7 @@ class Pages:
                 self.ranking.note_use(page, now_s)
             chain.append(page)
             before = page
+        self.ranking.note_mass(chain, masses, now_s)
         for page in chain:
             self.ranking.note_idle(page, now_s)
             self.idle.add(page)
@@ -174,6 +181,51 @@ def test_a_rank_that_rose_elsewhere_is_put_right_when_it_comes_up() -> None:
     pages.visit([b"c"], 1.0)
     pages.found[b"a"].rank = pages.found[b"b"].rank = (5.0, 5.0)
     assert [page.key for page in (pages.idle.take(), pages.idle.take())] == [b"c", b"b"]
+
+
+# ---- attention ----
+
+
+def test_a_page_counts_with_what_is_behind_it() -> None:
+    """`b` is looked at most, but it is not found without `a`; what is behind `c` was not looked at
+    and goes first, then the sequence that was looked at once only."""
+    pages = Pages(Attention(), 8)
+    pages.visit([b"a", b"b", b"c"], 0.0, [0.1, 0.8, 0.1])
+    pages.visit([b"x", b"y"], 1.0, [0.5, 0.5])
+    pages.visit([b"a", b"b", b"c", b"d"], 2.0, [0.1, 0.8, 0.1])
+    order = [page.key for page in pages.idle]
+    assert order == [b"d", b"c", b"y", b"x", b"b", b"a"]
+    expected = [mass_of(page, 2.0) for page in map(pages.found.get, (b"a", b"b", b"c")) if page]
+    assert expected == pytest.approx([2.0, 1.8, 0.2], rel=0.01)
+
+
+def mass_of(page: Known[None], now_s: float) -> float:
+    return float(2.0 ** (page.log_mass - now_s / HALF_LIFE_S))
+
+
+def test_masses_of_pages_that_cannot_be_found_count_for_those_before_them() -> None:
+    ranking: Ranking[None] = Ranking(Attention(), 8)
+    page = ranking.meet(None, b"a", None, 0.0)
+    ranking.note_mass([page, None], [0.25, 0.25, 0.5], 0.0)
+    assert mass_of(page, 0.0) == pytest.approx(1.0)
+    ranking.note_mass([page], [], 0.0)
+    ranking.note_mass([page], [0.0], 0.0)
+    assert mass_of(page, 0.0) == pytest.approx(1.0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.floats(1e-6, 100.0)), min_size=1, max_size=30),
+    st.floats(0, 1e5),
+)
+def test_a_decayed_mass_against_the_sum(added: list[tuple[float, float]], later_s: float) -> None:
+    added.sort()
+    log_mass = NOTHING
+    for at_s, mass in added:
+        log_mass = add_mass(log_mass, mass, at_s)
+    now_s = added[-1][0] + later_s
+    total = sum(mass * 2.0 ** ((at_s - now_s) / HALF_LIFE_S) for at_s, mass in added)
+    assert 2.0 ** (log_mass - now_s / HALF_LIFE_S) == pytest.approx(total, rel=1e-6)
+    assert add_mass(log_mass, 0.0, now_s) == log_mass
 
 
 # ---- ghosts ----

@@ -87,6 +87,7 @@ def draw_machine(chance: random.Random, harsh: bool) -> Machine:
             max_zombies=chance.choice([2, 5, 5]),
             prefix_cache=chance.random() < 0.6,
             prefix_policy=chance.choice(list(PREFIX_POLICIES)),
+            attention_every=2,
             poison=True,
         ),
         tunables=chance.choice([Tunables(), Tunables(), HASTY]),
