@@ -3,19 +3,18 @@ syscall API, with the same names that the async twin (`aio.py`) has.
 
 Errors are OSErrors of the class Python uses for their errno: ProcessLookupError for ESRCH,
 BlockingIOError (with `retry_after_s`) for EAGAIN, ChildProcessError for ECHILD, and so on.
+
+The kernel itself is imported by `boot`: who only calls one behind a socket never loads it.
 """
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from tokenix.kernel import calls
 from tokenix.kernel.answers import ImageInfo, ProcessStat, ReadResult, WaitResult
-from tokenix.kernel.boot import BootOptions, Machine, Progress
-from tokenix.kernel.boot import boot as boot_machine
 from tokenix.kernel.calls import Asks, KernelError
-from tokenix.kernel.params import Params
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import requests
@@ -31,6 +30,10 @@ from tokenix.syscalls.texts import (
     WriteText,
 )
 from tokenix.syscalls.unclaimed import Unclaimed
+
+if TYPE_CHECKING:
+    from tokenix.kernel.boot import Machine, Progress
+    from tokenix.kernel.params import Params
 
 Answer = TypeVar("Answer")
 
@@ -49,9 +52,9 @@ def boot(
     page_tokens: int = 16,
     kv_dtype: str = "f16",
     threads: int | None = None,
-    params: Params | None = None,
+    params: "Params | None" = None,
     tunables: Mapping[str, float] | None = None,
-    progress: Progress | None = None,
+    progress: "Progress | None" = None,
 ) -> "Syscalls":
     """Load `model` (a name, a .gguf file or a Hugging Face directory) and serve it.
 
@@ -65,6 +68,10 @@ def boot(
     run), ENODEV (no driver), EIO (no swap file can be made there), EBUSY (another kernel has that
     image_dir), and whatever else a directory is refused with.
     """
+    from tokenix.kernel.boot import BootOptions
+    from tokenix.kernel.boot import boot as boot_machine
+    from tokenix.kernel.params import Params
+
     options = BootOptions(
         model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, threads,
         params or Params(), tunables or {}, swap_dir, swap_bytes, image_dir, swap_resume,
@@ -85,7 +92,7 @@ class Syscalls:
         return self._port
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> "Machine":
         """The image, the kernel and its pump; to look at, not to change."""
         assert isinstance(self._port, LocalPort), "the kernel runs in this process"
         return self._port.machine

@@ -5,11 +5,13 @@ from one to the other by changing the line that opens it.
 """
 
 from concurrent.futures import Future
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
-from tokenix.kernel.boot import Machine
 from tokenix.kernel.calls import Asks, Principal
 from tokenix.syscalls.texts import Answered, TextRequest, resolve
+
+if TYPE_CHECKING:
+    from tokenix.kernel.boot import Machine
 
 Answer = TypeVar("Answer")
 
@@ -36,7 +38,7 @@ class Port(Protocol):
 class LocalPort:
     """A kernel in this process."""
 
-    def __init__(self, machine: Machine, principal: Principal = ROOT) -> None:
+    def __init__(self, machine: "Machine", principal: Principal = ROOT) -> None:
         self.machine = machine
         self.principal = principal
 

@@ -28,7 +28,6 @@ from tokenix.drivers.ops import SamplingParams
 from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.calls import Asks, Signal, Spawn, Write, error
 from tokenix.mm.ids import Pid
-from tokenix.models.text import TextStream
 from tokenix.sched.entity import Qos, Reader, ReaderKind
 
 if TYPE_CHECKING:
@@ -97,6 +96,8 @@ _INTEGERS = {"top_k", "logprobs", "max_tokens", "min_tokens", "max_pages", "nice
 
 def make_spawn(image: "ProgramImage", prompt: Prompt, options: SpawnOptions) -> Spawn:
     """The request for `spawn(prompt, **options)`. OSError EINVAL for what makes no sense."""
+    from tokenix.models.text import TextStream
+
     given: dict[str, Any] = dict(options)
     for name in given:
         if name not in SpawnOptions.__annotations__:
