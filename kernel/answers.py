@@ -44,6 +44,8 @@ class TurnEnd:
     reason: ExitReason
     tail: str = ""
     """Text that was held back (half a character, a possible stop string)."""
+    stopped_by: str = ""
+    """The stop string that ended it; "" if none did."""
 
 
 @dataclass(frozen=True, slots=True)

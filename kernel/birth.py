@@ -156,7 +156,8 @@ def check_sampling(params: SamplingParams, vocab: int) -> None:
 
 
 def fork(kernel: Lifecycle, who: Principal, request: Fork) -> tuple[Pid, ...]:
-    """Branch a generation. Children have the parent's tokens and limits and an empty pipe."""
+    """Branch a generation. Children have the parent's tokens (`afresh`: its prompt) and limits, and
+    an empty pipe."""
     parent = kernel.find_living(who, request.pid)
     if not 1 <= request.n <= kernel.params.max_forks:
         raise error(errno.EINVAL, f"n must be between 1 and {kernel.params.max_forks}")
@@ -167,12 +168,47 @@ def fork(kernel: Lifecycle, who: Principal, request: Fork) -> tuple[Pid, ...]:
     return tuple(_fork_one(kernel, parent, i, request) for i in range(request.n))
 
 
+    if request.afresh:  # what it may write now may have been changed since its turn was over
+        later = len(parent.stdin) + parent.max_tokens if parent.stdin else 0
+        check_fits(kernel, parent.prompt_tokens + later, parent.max_tokens, parent.tenant)
 def _fork_one(kernel: Lifecycle, parent: Process, number: int, request: Fork) -> Pid:
-    pid = kernel.new_pid()
     seed = parent.sampling.seed
     seed = request.seeds[number] if request.seeds else seed * 1_000_003 + number + 1
     child = Process(
         pid=pid, parent=parent.pid, tenant=parent.tenant, name=parent.name,
+    child = _twin(kernel, parent, seed)
+    if request.afresh:
+        _rewind(kernel, parent, child)
+        kernel.memory.fork(parent, child, parent.prompt_tokens - 1)
+    else:
+        kernel.scheduler.inherit(parent.entity, child.entity)
+        kernel.memory.fork(parent, child, parent.length)
+    kernel.counters.spawned += 1
+    kernel.add(child)
+    if child.space.mapped:
+        kernel.move(child, State.SWAPPED)
+    kernel.trace.add(kernel.now_s, child.pid, "fork", parent=parent.pid, shared=child.space.mapped)
+    return child.pid
+
+
+def _rewind(kernel: Lifecycle, parent: Process, child: Process) -> None:
+    """The child has not drawn anything yet; it begins to wait for its first token now."""
+    del child.tokens[child.prompt_tokens :]
+    child.entity = SchedEntity(
+        pid=child.pid, qos=parent.entity.qos, nice=parent.entity.nice, tenant=child.tenant,
+        arrival_s=kernel.now_s, prompt_tokens=child.prompt_tokens, max_tokens=child.max_tokens,
+        reader=parent.entity.reader, deadline_s=parent.entity.deadline_s,
+        waiting_since_s=kernel.now_s,
+    )  # fmt: skip
+    child.inherited_tokens = 0
+    child.text = None if child.fresh_text is None else child.fresh_text.copy()
+    child.in_turn, child.last_turn = True, None
+    child.hold &= ~Hold.INPUT
+
+
+def _twin(kernel: Lifecycle, parent: Process, seed: int) -> Process:
+    """A process that stands where its parent does, without pages and in no table yet."""
+    pid = kernel.new_pid()
         sampling=replace(parent.sampling, seed=seed & 0xFFFFFFFFFFFFFFFF),
         min_tokens=parent.min_tokens, stop_tokens=parent.stop_tokens, spawned_s=kernel.now_s,
         fresh_text=parent.fresh_text, entity=replace(parent.entity, pid=pid),
@@ -185,14 +221,7 @@ def _fork_one(kernel: Lifecycle, parent: Process, number: int, request: Fork) ->
         inherited_tokens=parent.entity.delivered_tokens,
     )  # fmt: skip
     child.usage.prompt_tokens = parent.usage.prompt_tokens
-    kernel.scheduler.inherit(parent.entity, child.entity)
-    kernel.memory.fork(parent, child)
-    kernel.counters.spawned += 1
-    kernel.add(child)
-    if child.space.mapped:
-        kernel.move(child, State.SWAPPED)
-    kernel.trace.add(kernel.now_s, pid, "fork", parent=parent.pid, shared=child.space.mapped)
-    return pid
+    return child
 
 
 def check_nice(who: Principal, value: int) -> None:

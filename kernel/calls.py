@@ -158,7 +158,8 @@ class Write(Asks[int], frozen=True):
 
 
 class Fork(Asks[tuple[Pid, ...]], frozen=True):
-    """Branch into `n` children that share every full page -> tuple of pids. ESRCH, EAGAIN."""
+    """Branch into `n` children that share every full page -> tuple of pids. ESRCH, EAGAIN, and
+    E2BIG if `afresh`."""
 
     pid: Pid
     n: int = 1
@@ -186,6 +187,8 @@ class Nice(Asks[int], frozen=True):
 
     pid: Pid
     nice: int
+    afresh: bool = False
+    """Children begin behind the parent's prompt of this turn, and draw all of their output."""
 
 
 class SetRlimit(Asks[None], frozen=True):

@@ -123,8 +123,12 @@ def _deliver(
 def close_turn(process: Process, reason: ExitReason) -> None:
     """The turn's output is complete: release held text, put the end into the pipe. Idempotent."""
     if process.in_turn:
-        tail = process.text.flush() if process.text is not None else ""
-        process.out.append(TurnEnd(reason, tail))
+        tail, stopped_by = "", ""
+        if process.text is not None:
+            tail = process.text.flush()
+            if reason is ExitReason.STOP:
+                stopped_by = process.text.stopped or ""
+        process.out.append(TurnEnd(reason, tail, stopped_by))
         process.ends += 1
         process.in_turn = False
         process.last_turn = reason

@@ -173,11 +173,11 @@ class Memory(Landing):
             process.usage.swapped_out_bytes += len(dirty) * self.info.frame_bytes
         return len(dirty)
 
-    def fork(self, parent: Process, child: Process) -> None:
+    def fork(self, parent: Process, child: Process, most_tokens: int) -> None:
         """Map the parent's full pages into the child, and copy the tail if a frame is to be had;
-        otherwise the child computes the tail again."""
-        parent.space.share_full_pages(child.space)
-        computed = parent.space.computed
+        otherwise the child computes the tail again. Of no more than `most_tokens` tokens."""
+        computed = min(parent.space.computed, most_tokens)
+        parent.space.share_full_pages(child.space, computed)
         full = computed // self.info.page_tokens
         if computed % self.info.page_tokens == 0:
             return
@@ -192,7 +192,7 @@ class Memory(Landing):
     def pin_segment(self, process: Process) -> AddressSpace:
         """A space that keeps the full pages of `process` on the device."""
         space = self.new_space(process.pid, process.tenant)
-        process.space.share_full_pages(space)
+        process.space.share_full_pages(space, process.space.computed)
         space.activate()
         return space
 

@@ -202,9 +202,11 @@ class AddressSpace:
         self._map(page)
         self.computed = computed
 
-    def share_full_pages(self, child: "AddressSpace") -> None:
-        """Map every full page into `child` (fork); the partial tail is the caller's business."""
-        full = self.computed // self.page_tokens
+    def share_full_pages(self, child: "AddressSpace", tokens: int) -> None:
+        """Map the full pages of the first `tokens` tokens, which are computed, into `child` (fork);
+        the partial tail is the caller's business."""
+        assert tokens <= self.computed, "what is shared is there"
+        full = tokens // self.page_tokens
         child.keys = self.keys[:full]
         for page in self.pages[:full]:
             child._map(page)

@@ -113,8 +113,10 @@ class Syscalls:
     ) -> int:
         return await self._call(WriteText(pid, data, eof, raw))
 
-    async def fork(self, pid: Pid, n: int = 1, seeds: Sequence[int] = ()) -> tuple[Pid, ...]:
-        return await self._call(calls.Fork(pid, n, requests.check_seeds(seeds)))
+    async def fork(
+        self, pid: Pid, n: int = 1, seeds: Sequence[int] = (), afresh: bool = False
+    ) -> tuple[Pid, ...]:
+        return await self._call(calls.Fork(pid, n, requests.check_seeds(seeds), afresh))
 
     async def wait(self, pid: Pid | None = None) -> WaitResult:
         result = await self._call(calls.Wait(pid))

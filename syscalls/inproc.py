@@ -135,9 +135,12 @@ class Syscalls:
         """Give a process that is kept open its next input; `eof` closes it. ESRCH, EPIPE, E2BIG."""
         return self._call(WriteText(pid, data, eof, raw))
 
-    def fork(self, pid: Pid, n: int = 1, seeds: Sequence[int] = ()) -> tuple[Pid, ...]:
-        """Branch a generation into `n` children which share its KV. ESRCH, EAGAIN."""
-        return self._call(calls.Fork(pid, n, requests.check_seeds(seeds)))
+    def fork(
+        self, pid: Pid, n: int = 1, seeds: Sequence[int] = (), afresh: bool = False
+    ) -> tuple[Pid, ...]:
+        """Branch a generation into `n` children which share its KV. `afresh`: they share that of
+        its prompt, and draw all of their output themselves. ESRCH, EAGAIN, E2BIG."""
+        return self._call(calls.Fork(pid, n, requests.check_seeds(seeds), afresh))
 
     def wait(self, pid: Pid | None = None, timeout_s: float | None = None) -> WaitResult:
         """Wait for a process to end (None: for any) and forget it. ECHILD, TimeoutError.

@@ -76,6 +76,33 @@ def test_seeded_children_differ_and_are_right(seeds: tuple[int, ...]) -> None:
         assert len(begun) + len(output) == len(PROMPT) + 20
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.04, 1.0])
+def test_children_afresh_draw_their_own_first_token(after_s: float) -> None:
+    """They share what is computed of the prompt, even if its own turn is over."""
+    machine = machine_with()
+    sampling = SamplingParams(temperature=1.0, seed=3, presence_penalty=0.3)
+    pid = machine.spawn(PROMPT, 12, sampling=sampling, keep_open=True)
+    machine.run(until_s=after_s)
+    computed = machine.process(pid).space.computed
+    children = machine.call(Fork(pid, 3, (5, 6, 7), afresh=True))
+    for child in children:
+        machine.follow(child)
+        begun = machine.process(child)
+        assert begun.tokens == list(PROMPT)
+        assert begun.space.computed == min(computed, len(PROMPT) - 1)
+    for one in (pid, *children):
+        machine.call(Write(one, eof=True))
+    machine.finish()
+    firsts = set()
+    for child, seed in zip(children, (5, 6, 7), strict=True):
+        params = SamplingParams(temperature=1.0, seed=seed, presence_penalty=0.3)
+        assert machine.output[child] == expected_tokens(PROMPT, 12, params)
+        firsts.add(machine.output[child][0])
+    assert len(firsts) == 3
+    if after_s:
+        assert machine.kernel.counters.recomputed_tokens == 0
+
+
 def test_children_have_empty_pipes_and_their_own_limits() -> None:
     machine = machine_with()
     pid = machine.call(Spawn(PROMPT, max_tokens=10))

@@ -137,7 +137,7 @@ def test_children_share_full_pages() -> None:
     pool = Pool()
     parent, child = pool.space(TEN), pool.space()
     child.pause()
-    parent.share_full_pages(child)
+    parent.share_full_pages(child, parent.computed)
     assert child.pages == parent.pages[:2] and child.computed == 8
     assert parent.exclusive == 3 and parent.exclusive_dirty == 3
     child.activate()

@@ -140,7 +140,7 @@ class Spaces(RuleBasedStateMachine):
         child = Life(self.pool.space(tenant=parent.tenant), parent.tenant)
         child.space.pause()
         self.lives.append(child)
-        parent.space.share_full_pages(child.space)
+        parent.space.share_full_pages(child.space, parent.space.computed)
         child.tokens = parent.tokens[: child.space.computed]
         tail = parent.space.pages[child.space.mapped : child.space.mapped + 1]
         if parent.space.computed % PAGE_TOKENS and tail[0].pfn is not None:

@@ -244,7 +244,7 @@ class Callers:
             for pid in reply.value:
                 self.follow(pid)
 
-        self.world.send(Fork(parent.pid, n, seeds), then=forked)
+        self.world.send(Fork(parent.pid, n, seeds, afresh=n == 3), then=forked)
 
     def signal(self) -> None:
         target = self.pick()

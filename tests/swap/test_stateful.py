@@ -165,7 +165,7 @@ class Swap(RuleBasedStateMachine):
         if parent is None or len(self.living) >= 5:
             return
         child = self._make(list(parent.tokens), parent.tenant)
-        self.memory.fork(parent, child)
+        self.memory.fork(parent, child, parent.length)
         self.memory.add(child)
         child.state = State.SWAPPED if child.space.mapped else State.NEW
 
