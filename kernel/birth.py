@@ -165,17 +165,15 @@ def fork(kernel: Lifecycle, who: Principal, request: Fork) -> tuple[Pid, ...]:
         raise error(errno.EINVAL, f"{request.n} children need {request.n} seeds, or none")
     if len(kernel.processes) + len(kernel.zombies) + request.n > kernel.params.max_processes:
         raise error(errno.EAGAIN, "too many processes; wait for some", 1.0)
-    return tuple(_fork_one(kernel, parent, i, request) for i in range(request.n))
-
-
     if request.afresh:  # what it may write now may have been changed since its turn was over
         later = len(parent.stdin) + parent.max_tokens if parent.stdin else 0
         check_fits(kernel, parent.prompt_tokens + later, parent.max_tokens, parent.tenant)
+    return tuple(_fork_one(kernel, parent, i, request) for i in range(request.n))
+
+
 def _fork_one(kernel: Lifecycle, parent: Process, number: int, request: Fork) -> Pid:
     seed = parent.sampling.seed
     seed = request.seeds[number] if request.seeds else seed * 1_000_003 + number + 1
-    child = Process(
-        pid=pid, parent=parent.pid, tenant=parent.tenant, name=parent.name,
     child = _twin(kernel, parent, seed)
     if request.afresh:
         _rewind(kernel, parent, child)
@@ -209,6 +207,8 @@ def _rewind(kernel: Lifecycle, parent: Process, child: Process) -> None:
 def _twin(kernel: Lifecycle, parent: Process, seed: int) -> Process:
     """A process that stands where its parent does, without pages and in no table yet."""
     pid = kernel.new_pid()
+    child = Process(
+        pid=pid, parent=parent.pid, tenant=parent.tenant, name=parent.name,
         sampling=replace(parent.sampling, seed=seed & 0xFFFFFFFFFFFFFFFF),
         min_tokens=parent.min_tokens, stop_tokens=parent.stop_tokens, spawned_s=kernel.now_s,
         fresh_text=parent.fresh_text, entity=replace(parent.entity, pid=pid),

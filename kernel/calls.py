@@ -166,6 +166,8 @@ class Fork(Asks[tuple[Pid, ...]], frozen=True):
     seeds: tuple[int, ...] = ()
     """Seeds of the children; by default child i of a sampling parent gets a seed derived from the
     parent's and i. Greedy children repeat their parent until they are written to."""
+    afresh: bool = False
+    """Children begin behind the parent's prompt of this turn, and draw all of their output."""
 
 
 class Wait(Asks[WaitResult], frozen=True):
@@ -187,8 +189,6 @@ class Nice(Asks[int], frozen=True):
 
     pid: Pid
     nice: int
-    afresh: bool = False
-    """Children begin behind the parent's prompt of this turn, and draw all of their output."""
 
 
 class SetRlimit(Asks[None], frozen=True):
