@@ -49,7 +49,9 @@ ERRNOS: dict[type, set[int]] = {
     Spawn: {errno.EINVAL, errno.E2BIG, errno.EAGAIN, errno.EDQUOT},
     Read: {errno.ESRCH, errno.EPIPE, errno.EINVAL, errno.EINTR, errno.EAGAIN},
     Write: {errno.ESRCH, errno.EPIPE, errno.E2BIG, errno.EINVAL, errno.EBUSY},
-    Fork: {errno.ESRCH, errno.EAGAIN, errno.EINVAL, errno.EBUSY},
+    Fork: {
+        errno.ESRCH, errno.EAGAIN, errno.EINVAL, errno.EBUSY, errno.E2BIG, errno.EDQUOT,
+    },  # fmt: skip
     Wait: {errno.ECHILD, errno.EINTR, errno.EAGAIN},
     Kill: {errno.ESRCH},
     Nice: {errno.ESRCH, errno.EPERM, errno.EINVAL, errno.EBUSY},
