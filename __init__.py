@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokenix.kernel.calls import Signal
     from tokenix.syscalls import aio as aio
     from tokenix.syscalls.inproc import boot as boot
+    from tokenix.syscalls.inproc import connect as connect
 
     SIGSTOP = Signal.STOP
     SIGCONT = Signal.CONT
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["SIGCONT", "SIGKILL", "SIGSTOP", "SIGTERM", "__version__", "aio", "boot"]
+__all__ = ["SIGCONT", "SIGKILL", "SIGSTOP", "SIGTERM", "__version__", "aio", "boot", "connect"]
 
 _HOMES = {
     "SIGCONT": ("tokenix.kernel.calls", "Signal.CONT"),
@@ -36,6 +37,7 @@ _HOMES = {
     "SIGTERM": ("tokenix.kernel.calls", "Signal.TERM"),
     "aio": ("tokenix.syscalls.aio", ""),
     "boot": ("tokenix.syscalls.inproc", "boot"),
+    "connect": ("tokenix.syscalls.inproc", "connect"),
 }
 """Public name -> the module that defines it, and the dotted path inside ("" is the module)."""
 

@@ -8,11 +8,11 @@ trio (anyio).
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import anyio
 import anyio.lowlevel
@@ -38,6 +38,12 @@ from tokenix.syscalls.texts import (
     Tokenize,
     WriteText,
 )
+if TYPE_CHECKING:
+    import os
+
+    from tokenix.kernel.boot import Progress
+    from tokenix.kernel.params import Params
+
 from tokenix.syscalls.unclaimed import Unclaimed
 
 
@@ -69,6 +75,12 @@ async def boot(
         )
     )  # fmt: skip
     return Syscalls(blocking.port)
+async def connect(path: "str | os.PathLike[str] | None" = None) -> "Syscalls":
+    """As `inproc.connect`, without blocking the event loop."""
+    blocking = await anyio.to_thread.run_sync(inproc.connect, path)
+    return Syscalls(blocking.port)
+
+
 
 
 class Syscalls:
@@ -93,19 +105,44 @@ class Syscalls:
         return await self._call(calls.Read(pid, max_tokens, block))
 
     async def stream(self, pid: Pid) -> AsyncIterator[str]:
-        async for result in self.follow(pid):
-            text = requests.text_of(result)
-            if text:
-                yield text
-            if result.turn_ended is not None or result.eof:
-                requests.raise_if_failed(pid, result)
+        async with contextlib.aclosing(self.follow(pid)) as results:
+            async for result in results:
+                text = requests.text_of(result)
+                if text:
+                    yield text
+                if _ends(result):
+                    requests.raise_if_failed(pid, result)
 
-    async def follow(self, pid: Pid) -> AsyncIterator[ReadResult]:
-        """What reads of the present turn bring, one after another; the last one ends it."""
+    async def follow(self, pid: Pid) -> AsyncGenerator[ReadResult, None]:
+        """What reads of the present turn bring, one after another; the last one ends it. Who leaves
+        it early closes it (`contextlib.aclosing`): the next read gets what was on the way."""
+        request = requests.check(calls.Read(pid))
         while True:
-            result = await self.read(pid)
+            kept = self._unclaimed.take(request)
+            flow = self._port.follow(pid) if kept is None else None
+            if flow is not None:
+                break
+            result = await self.read(pid) if kept is None else cast("ReadResult", kept)
             yield result
-            if result.turn_ended is not None or result.eof:
+        alarm = _Alarm()
+        try:
+            while True:
+                pushed = flow.take()
+                if pushed is None:
+                    await alarm.wait(flow.when_ready)
+                    continue
+                yield pushed
+                if _ends(pushed):
+                    return
+        except KernelError as problem:
+            raise problem.as_os_error() from None
+        finally:
+            stopped = flow.stop()
+            with anyio.CancelScope(shield=True):
+                await alarm.wait_for(stopped)
+            for rest in stopped.result():
+                self._unclaimed.keep(request, rest)
+            if _ends(result):
                 return
 
     async def write(
@@ -213,10 +250,10 @@ class Syscalls:
             return cast("Answer", kept)
         call_id, future = self._port.submit(request)
         try:
-            await _wait_for(future)
+            await _Alarm().wait_for(future)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await _wait_for(self._unclaimed.take_back(request, call_id, future))
+                await _Alarm().wait_for(self._unclaimed.take_back(request, call_id, future))
             raise
         try:
             return future.result()
@@ -224,18 +261,31 @@ class Syscalls:
             raise problem.as_os_error() from None
 
 
-async def _wait_for(future: "Future[Any]") -> None:
-    """Until the future is done. Whoever answers it only leaves a note in the event loop: the
-    kernel's thread never waits for an event loop that is busy."""
-    done = anyio.Event()
-    token: Any = anyio.lowlevel.current_token()
-    loop = getattr(token, "native_token", token)  # anyio below 4.11 gives the loop itself
-    trio_soon = getattr(loop, "run_sync_soon", None)
-    soon = trio_soon or loop.call_soon_threadsafe
+def _ends(result: ReadResult) -> bool:
+    return result.turn_ended is not None or result.eof
 
-    def wake(_: "Future[Any]") -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
-            soon(done.set)
 
-    future.add_done_callback(wake)
-    await done.wait()
+class _Alarm:
+    """Wakes a task of this event loop from any thread. Whoever rings only leaves a note: neither
+    the kernel's thread nor a connection's waits for an event loop that is busy."""
+
+    def __init__(self) -> None:
+        token: Any = anyio.lowlevel.current_token()
+        loop = getattr(token, "native_token", token)  # anyio below 4.11 gives the loop itself
+        self._soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
+
+    async def wait(self, ask: Callable[[Callable[[], None]], None]) -> None:
+        """Until the function that `ask` is given has been called."""
+        rung = anyio.Event()
+
+        def ring() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and who waited with it
+                self._soon(rung.set)
+
+        ask(ring)
+        await rung.wait()
+
+    async def wait_for(self, future: "Future[Any]") -> None:
+        """Until the future is done."""
+        if not future.done():
+            await self.wait(lambda ring: future.add_done_callback(lambda _: ring()))

@@ -32,6 +32,8 @@ from tokenix.syscalls.texts import (
 from tokenix.syscalls.unclaimed import Unclaimed
 
 if TYPE_CHECKING:
+    import os
+
     from tokenix.kernel.boot import Machine, Progress
     from tokenix.kernel.params import Params
 
@@ -77,6 +79,19 @@ def boot(
         params or Params(), tunables or {}, swap_dir, swap_bytes, image_dir, swap_resume,
     )  # fmt: skip
     return Syscalls(LocalPort(boot_machine(options, progress)))
+
+
+def connect(path: "str | os.PathLike[str] | None" = None) -> "Syscalls":
+    """The kernel of a daemon (`tokenix serve`) on this machine, behind the Unix socket `path`; by
+    default that of TOKENIX_SOCKET or of the user's runtime directory (`wire/paths.py`).
+
+    What is started over the connection ends with it, unless it was spawned with `detach=True`.
+    FileNotFoundError, ConnectionRefusedError: no kernel listens there. OSError EPROTONOSUPPORT: it
+    is of another version.
+    """
+    from tokenix.syscalls.wire.client import RemotePort
+
+    return Syscalls(RemotePort(path))
 
 
 class Syscalls:
@@ -244,7 +259,8 @@ class Syscalls:
         return self._call(calls.Trace(pid, since, limit))
 
     def close(self) -> None:
-        """Stop the machine; what still runs is gone. Idempotent."""
+        """Stop the machine, or let go of one behind a socket; what still runs is gone.
+        Idempotent."""
         self._port.close()
 
     def __enter__(self) -> Self:

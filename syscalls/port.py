@@ -4,6 +4,7 @@
 from one to the other by changing the line that opens it.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
@@ -11,11 +12,30 @@ from tokenix.kernel.calls import Asks, Principal
 from tokenix.syscalls.texts import Answered, TextRequest, resolve
 
 if TYPE_CHECKING:
+    from tokenix.kernel.answers import ReadResult
     from tokenix.kernel.boot import Machine
+    from tokenix.mm.ids import Pid
 
 Answer = TypeVar("Answer")
 
 ROOT = Principal(root=True)
+
+
+class Flow(Protocol):
+    """The output of a process's present turn, pushed as it comes."""
+
+    def take(self) -> "ReadResult | None":
+        """The next result; None: there is none yet. One with a turn's end or the end of the output
+        is the last. Raises what a read would."""
+        ...
+
+    def when_ready(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once, on any thread, when `take` has something; at once if it has."""
+        ...
+
+    def stop(self) -> "Future[list[ReadResult]]":
+        """End it early; what was on the way and not taken."""
+        ...
 
 
 class Port(Protocol):
@@ -24,6 +44,10 @@ class Port(Protocol):
     def submit(self, request: Asks[Answer]) -> "tuple[int, Future[Answer]]":
         """Send a call; the number that `CancelCall` knows it by, and its answer to come: the
         result, or a KernelError. OSError at once for what can be seen to make no sense."""
+        ...
+
+    def follow(self, pid: "Pid") -> Flow | None:
+        """What reads of the present turn would bring, pushed; None: reads are as good here."""
         ...
 
     def as_tenant(self, tenant: str) -> Self:
@@ -51,6 +75,9 @@ class LocalPort:
                 return 0, done
             request = cast("Asks[Answer]", resolved)
         return self.machine.pump.submit(request, self.principal)
+
+    def follow(self, pid: "Pid") -> None:
+        return None
 
     def as_tenant(self, tenant: str) -> "LocalPort":
         return LocalPort(self.machine, Principal(tenant))

@@ -64,10 +64,11 @@ class Unclaimed:
     ) -> None:
         answered = cancelled.exception() is None and not cancelled.result() and future.done()
         if answered and future.exception() is None:
-            self._keep(request, future.result())
+            self.keep(request, future.result())
         settled.set_result(answered)
 
-    def _keep(self, request: Asks[Any], answer: object) -> None:
+    def keep(self, request: Asks[Any], answer: object) -> None:
+        """Put away what a call has brought that nobody takes."""
         match request:
             case calls.Read(pid):
                 with self._lock:

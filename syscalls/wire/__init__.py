@@ -1,0 +1,1 @@
+"""The socket ABI: system calls as frames on a Unix socket."""

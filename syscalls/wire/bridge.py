@@ -1,0 +1,67 @@
+"""Between the threads: the server's loop, the kernel, and the pool that turns text into tokens.
+
+What the kernel answers is collected on its thread and the loop woken once, however much there is;
+the kernel's thread never waits. Replies come through in the order in which the kernel gave them.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from tokenix.kernel.calls import Asks, Principal
+from tokenix.syscalls.port import LocalPort
+from tokenix.syscalls.texts import TextRequest, resolve
+
+TEXT_THREADS = 2
+
+Then = Callable[["Future[Any]"], None]
+"""Called on the loop with a future that is done."""
+
+
+class Bridge:
+    """`submit` and `resolve` are called on the loop; `settled` is called there after each batch."""
+
+    def __init__(
+        self, port: LocalPort, loop: asyncio.AbstractEventLoop, settled: Callable[[], None]
+    ) -> None:
+        self._machine = port.machine
+        self._loop = loop
+        self._settled = settled
+        self._done: deque[tuple[Then, Future[Any]]] = deque()
+        self._woken = False
+        self._pool = ThreadPoolExecutor(TEXT_THREADS, "tokenix-text")
+
+    def submit(self, request: Asks[Any], principal: Principal, then: Then) -> int:
+        """Ask the kernel; the number that it knows the call by."""
+        call_id, future = self._machine.pump.submit(request, principal)
+        future.add_done_callback(partial(self._note, then))
+        return call_id
+
+    def resolve(self, request: TextRequest, then: Then) -> None:
+        """Make the kernel's request of it, in the pool; the future has a Request or an Answered."""
+        future: Future[Any] = self._pool.submit(resolve, self._machine, request)
+        future.add_done_callback(partial(self._note, then))
+
+    def close(self) -> None:
+        """Nothing more is resolved. What the kernel still answers is dropped with the loop."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _note(self, then: Then, future: "Future[Any]") -> None:
+        """On any thread."""
+        self._done.append((then, future))
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False  # before looking: what comes later wakes the loop again
+        done = self._done
+        while done:
+            then, future = done.popleft()
+            then(future)
+        self._settled()

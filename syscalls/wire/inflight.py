@@ -1,0 +1,219 @@
+"""The calls of one connection: those in flight, and the processes that live as long as it does.
+
+    Ask --> (pool: text to tokens) --> kernel --> Answer or Fail
+                    ^ CancelCall may come at any point
+
+A process that was spawned, forked or resumed over a connection is its own: when the connection
+ends, whatever it waits for is cancelled, then its processes are killed and reaped. Those spawned
+with `detach` belong to nobody.
+"""
+
+import errno
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from tokenix.kernel import calls
+from tokenix.kernel.answers import WaitResult
+from tokenix.kernel.calls import Asks, KernelError, Principal
+from tokenix.mm.ids import Pid
+from tokenix.syscalls import texts
+from tokenix.syscalls.port import ROOT
+from tokenix.syscalls.wire.bridge import Bridge
+from tokenix.syscalls.wire.flow import Client, Flow
+
+READ_TOKENS = 4096
+"""Most that one read brings, so that its answer fits into a frame."""
+
+BEGINS = (texts.SpawnText, calls.Fork, calls.Resume)
+"""What makes processes."""
+
+Settle = Callable[[int, "object | KernelError"], None]
+"""Send the answer of a call to the client."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A call that has no answer yet."""
+
+    request: Asks[Any]
+    who: Principal
+    size_bytes: int
+    kernel_id: int = 0
+    """0: it is not in the kernel yet."""
+
+
+class Calls:
+    def __init__(self, bridge: Bridge, client: Client, settle: Settle) -> None:
+        self._bridge = bridge
+        self._client = client
+        self._settle = settle
+        self._pending: dict[int, Pending] = {}
+        self._flows: dict[int, Flow] = {}
+        self._owned: dict[Pid, None] = {}
+        self._gone = False
+        self.size_bytes = 0
+        """Of the requests in flight."""
+
+    def __len__(self) -> int:
+        return len(self._pending) + len(self._flows)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._pending or number in self._flows
+
+    @property
+    def flows(self) -> int:
+        return len(self._flows)
+
+    @property
+    def owned(self) -> int:
+        return len(self._owned)
+
+    def ask(self, number: int, request: Asks[Any], who: Principal, size_bytes: int) -> None:
+        """Begin a call. `size_bytes`: of its frame."""
+        pending = self._pending[number] = Pending(request, who, size_bytes)
+        self.size_bytes += size_bytes
+        if isinstance(request, texts.TextRequest):
+            self._bridge.resolve(request, partial(self._resolved, number, pending))
+            return
+        if isinstance(request, calls.Read) and request.max_tokens > READ_TOKENS:
+            request = calls.Read(request.pid, READ_TOKENS, request.block)
+        self._submit(number, pending, request)
+
+    def follow(self, number: int, pid: Pid, window: int, who: Principal) -> None:
+        flow = Flow(self._client, self._bridge, who, number, pid, window)
+        self._flows[number] = flow
+        flow.go_on()
+
+    def grant(self, number: int, tokens: int, most: int) -> None:
+        """Credit for a flow; nothing if it has ended."""
+        flow = self._flows.get(number)
+        if flow is not None and tokens > 0:
+            flow.grant(tokens, most)
+
+    def go_on(self) -> None:
+        """There is room for output again."""
+        for flow in tuple(self._flows.values()):
+            flow.go_on()
+
+    def drop_flow(self, number: int) -> None:
+        self._flows.pop(number, None)
+
+    def cancel(self, number: int, answer: Callable[[object], None]) -> None:
+        """Take back a call or a flow; `answer` gets whether there was one to take back, behind
+        whatever the call itself is answered with."""
+        flow = self._flows.get(number)
+        if flow is not None:
+            flow.stop(partial(answer, True))
+            return
+        pending = self._pending.get(number)
+        if pending is None:
+            answer(False)
+        elif pending.kernel_id:
+            request = calls.CancelCall(pending.kernel_id)
+            self._bridge.submit(request, ROOT, partial(_pass_on, answer))
+        else:
+            self._finish(number, pending)
+            self._settle(number, calls.error(errno.EINTR, "the call was cancelled"))
+            answer(True)
+
+    def abandon(self) -> None:
+        """The client is gone: nothing of it stays in the kernel."""
+        self._gone = True
+        for pending in self._pending.values():
+            if pending.kernel_id:
+                self._bridge.submit(calls.CancelCall(pending.kernel_id), ROOT, _ignore)
+        for flow in self._flows.values():
+            flow.abandon()
+        for pid in self._owned:
+            self._end(pid)
+        self._flows.clear()
+        self._owned.clear()
+
+    # ---- inside ----
+
+    def _submit(self, number: int, pending: Pending, request: Asks[Any]) -> None:
+        then = partial(self._answered, number, pending)
+        pending.kernel_id = self._bridge.submit(request, pending.who, then)
+
+    def _resolved(self, number: int, pending: Pending, future: "Future[Any]") -> None:
+        if self._gone or self._pending.get(number) is not pending:  # or it was cancelled
+            return
+        try:
+            result = future.result()
+        except OSError as problem:
+            self._finish(number, pending)
+            self._settle(number, _as_kernel_error(problem))
+        except Exception:
+            log.exception("a %s could not be made", type(pending.request).__name__)
+            self._finish(number, pending)
+            what = "the request makes no sense to the model's tokenizer or chat template"
+            self._settle(number, calls.error(errno.EINVAL, what))
+        else:
+            if isinstance(result, texts.Answered):
+                self._finish(number, pending)
+                self._settle(number, result.value)
+            else:
+                self._submit(number, pending, result)
+
+    def _answered(self, number: int, pending: Pending, future: "Future[Any]") -> None:
+        problem = future.exception()
+        if problem is None:
+            self._note_owner(pending.request, future.result())
+        if self._gone:
+            return
+        self._finish(number, pending)
+        if problem is None:
+            self._settle(number, future.result())
+        else:
+            self._settle(number, _as_kernel_error(problem))
+
+    def _finish(self, number: int, pending: Pending) -> None:
+        del self._pending[number]
+        self.size_bytes -= pending.size_bytes
+
+    def _note_owner(self, request: Asks[Any], value: object) -> None:
+        match request:
+            case texts.SpawnText(_, options):
+                if not options.get("detach", False):
+                    self._own(cast("Pid", value))
+            case calls.Resume(detach=False):
+                self._own(cast("Pid", value))
+            case calls.Fork():
+                for pid in cast("tuple[Pid, ...]", value):
+                    self._own(pid)
+            case calls.Wait():
+                if isinstance(value, WaitResult):
+                    self._owned.pop(value.pid, None)
+
+    def _own(self, pid: Pid) -> None:
+        if self._gone:
+            self._end(pid)
+        else:
+            self._owned[pid] = None
+
+    def _end(self, pid: Pid) -> None:
+        self._bridge.submit(calls.Kill(pid, calls.Signal.KILL), ROOT, _ignore)
+        self._bridge.submit(calls.Wait(pid), ROOT, _ignore)
+
+
+def _as_kernel_error(problem: BaseException) -> KernelError:
+    if isinstance(problem, KernelError):
+        return problem
+    if isinstance(problem, OSError) and problem.errno is not None:
+        return KernelError(problem.errno, problem.strerror or str(problem))
+    log.error("a call failed", exc_info=problem)
+    return calls.error(errno.EIO, "the call failed in the kernel; its log says why")
+
+
+def _pass_on(answer: Callable[[object], None], future: "Future[bool]") -> None:
+    answer(future.exception() is None and future.result())
+
+
+def _ignore(_: "Future[Any]") -> None:
+    """Whatever became of it, nobody is left to be told."""
