@@ -18,6 +18,7 @@ round.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -28,8 +29,9 @@ from tokenix.mm.ids import Block, Pfn, Pid, Slot, Ticket
 class SamplingParams:
     """How the next token is drawn from the logits of one row.
 
-    The order is: logit_bias and bans, penalties, then temperature, top_k, top_p, min_p. The draw
-    uses a random number that is a pure function of (seed, position), so a stream is the same
+    The order is: the grammar's mask, logit_bias and bans, penalties, then temperature, top_k,
+    top_p, min_p. Bans do not apply where they would leave nothing of what the grammar allows. The
+    draw uses a random number that is a pure function of (seed, position), so a stream is the same
     whatever it is batched with and however often it was preempted.
     """
 
@@ -61,6 +63,17 @@ class SamplingParams:
         )
 
 
+class TokenMask(Protocol):
+    """What an output may go on with (models.grammar.Grammar)."""
+
+    def mask(self, history: Sequence[int], start: int, end: int) -> bytes:
+        """Of the token at `end`, after the output history[start:end]: bit t % 8 of byte t // 8 says
+        whether it may be t; beyond the last byte, no token may. A function of that output alone:
+        asked again, it says the same. Called by one thread at a time, not the kernel's. ValueError,
+        in one line, if there is no saying: the row fails with it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
     """Draw one token after the last token of a row, at position `Row.end`."""
@@ -68,11 +81,12 @@ class SampleSpec:
     params: SamplingParams
     history: Sequence[int]
     """The sequence so far. Append-only: entries below the position are stable, read no others, and
-    read it only if `params.needs_history`."""
+    read it only if `params.needs_history` or there is a grammar."""
     prompt_tokens: int
     """history[:prompt_tokens] is the prompt, the rest up to the position is output."""
     banned: tuple[int, ...] = ()
     """Token ids that may not be drawn (end of text while below min_tokens)."""
+    grammar: TokenMask | None = None
 
 
 @dataclass(frozen=True, slots=True)

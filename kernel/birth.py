@@ -61,10 +61,12 @@ def make(kernel: Lifecycle, tenant: str, request: Spawn, max_tokens: int) -> Pro
         deadline_s=math.inf if deadline_s is None else deadline_s, waiting_since_s=kernel.now_s,
     )  # fmt: skip
     stops = frozenset(request.stop_tokens)
+    if not request.ignore_eos or request.grammar is not None:
+        stops |= kernel.eos_tokens
     process = Process(
         pid=pid, parent=Pid(0), tenant=tenant, name=request.name, sampling=request.sampling,
         min_tokens=request.min_tokens, spawned_s=kernel.now_s,
-        stop_tokens=stops if request.ignore_eos else stops | kernel.eos_tokens,
+        stop_tokens=stops, grammar=request.grammar,
         entity=entity, space=kernel.memory.new_space(pid, tenant), tokens=list(request.tokens),
         prompt_tokens=prompt, max_tokens=max_tokens, max_pages=request.max_pages,
         deadline_s=deadline_s, stdin_open=request.keep_open, text=request.text,
@@ -217,6 +219,7 @@ def _twin(kernel: Lifecycle, parent: Process, seed: int) -> Process:
         max_pages=parent.max_pages, deadline_s=parent.deadline_s, stdin_open=parent.stdin_open,
         stdin=deque(parent.stdin), in_turn=parent.in_turn, last_turn=parent.last_turn,
         text=None if parent.text is None else parent.text.copy(),
+        grammar=None if parent.grammar is None else parent.grammar.copy(),
         hold=parent.hold & (Hold.SIGNAL | Hold.INPUT), held_since_s=kernel.now_s,
         inherited_tokens=parent.entity.delivered_tokens,
     )  # fmt: skip

@@ -83,6 +83,7 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
         )
         kernel.images.model, kernel.images.kv_dtype = image.fingerprint, options.kv_dtype
         kernel.images.thaw = partial(TextStream.thaw, image.tokenizer)
+        kernel.images.thaw_grammar = image.grammars.thaw
         pump = Pump(kernel, device)
     except BaseException:
         device.close()

@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.ops import SamplingParams, TokenMask
 from tokenix.kernel.answers import ImageInfo, ProcessStat, ReadResult, WaitResult
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
@@ -81,6 +81,19 @@ class TextStream(Protocol):
         ...
 
 
+class Grammar(TokenMask, Protocol):
+    """What each turn of a process may say (models.grammar.Grammar). It holds no state of its own
+    that counts: what may come next follows from the turn's tokens so far."""
+
+    def copy(self) -> "Grammar":
+        """For another process."""
+        ...
+
+    def freeze(self) -> bytes:
+        """For an image."""
+        ...
+
+
 # ---- requests ----
 
 Span = tuple[int, int]
@@ -123,6 +136,8 @@ class Spawn(Asks[Pid], frozen=True):
     """Its stdin stays open: after a turn it waits for `Write` instead of exiting."""
     name: str = ""
     text: TextStream | None = None
+    grammar: Grammar | None = None
+    """Its output keeps to it in every turn and ends where it does, whatever `ignore_eos` says."""
 
     def __post_init__(self) -> None:
         tokens = tuple(self.tokens)  # if it was a list: that may change

@@ -15,7 +15,7 @@ import msgspec
 from tokenix.drivers.ops import SamplingParams
 from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd
 from tokenix.kernel.birth import check_fits, check_spawn
-from tokenix.kernel.calls import Principal, Spawn, TextStream, error
+from tokenix.kernel.calls import Grammar, Principal, Spawn, TextStream, error
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold
 from tokenix.mm.ids import Pid
@@ -59,6 +59,7 @@ class ImageMeta(msgspec.Struct, frozen=True, kw_only=True):
     stop_tokens: tuple[int, ...]
     text: bytes | None
     fresh_text: bytes | None
+    grammar: bytes | None = None
 
     # ---- its reader, and its place among the others ----
     outputs: list[Output]
@@ -114,6 +115,7 @@ def describe(kernel: "Lifecycle", process: Process, computed: int) -> bytes:
         stop_tokens=tuple(sorted(process.stop_tokens)),
         text=_freeze(process.text),
         fresh_text=_freeze(process.fresh_text),
+        grammar=None if process.grammar is None else process.grammar.freeze(),
         outputs=outputs,
         ends=ends,
         qos=entity.qos,
@@ -178,6 +180,7 @@ def revive(kernel: "Lifecycle", meta: ImageMeta) -> Process:
         pid=pid, parent=Pid(0), tenant=meta.tenant, name=meta.name, sampling=meta.sampling,
         min_tokens=meta.min_tokens, stop_tokens=frozenset(meta.stop_tokens),
         spawned_s=now_s - meta.age_s, fresh_text=_thaw(kernel, meta.fresh_text),
+        grammar=_thaw_grammar(kernel, meta.grammar),
         inherited_tokens=meta.inherited_tokens, entity=entity,
         space=kernel.memory.new_space(pid, meta.tenant), furthest=meta.computed,
         held_since_s=now_s, max_tokens=meta.max_tokens, max_pages=meta.max_pages,
@@ -227,3 +230,16 @@ def _thaw(kernel: "Lifecycle", data: bytes | None) -> TextStream | None:
         return kernel.images.thaw(data)
     except ValueError as why:
         raise error(errno.EBADMSG, f"it does not describe a text: {why}") from None
+
+
+def _thaw_grammar(kernel: "Lifecycle", data: bytes | None) -> Grammar | None:
+    if data is None:
+        return None
+    if kernel.images.thaw_grammar is None:
+        raise error(errno.ENOTSUP, "its output keeps to a grammar, and this machine has none")
+    try:
+        return kernel.images.thaw_grammar(data)
+    except ValueError as why:
+        raise error(errno.EBADMSG, f"it does not describe a grammar: {why}") from None
+    except OSError as why:
+        raise error(why.errno or errno.EINVAL, str(why.strerror)) from None

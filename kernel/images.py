@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 from tokenix.drivers.imagefile import file_bytes
 from tokenix.drivers.ops import Command, UnlinkImage
 from tokenix.kernel.answers import ExitReason, ImageInfo, Output, TurnEnd
-from tokenix.kernel.calls import KernelError, Principal, TextStream, error
+from tokenix.kernel.calls import Grammar, KernelError, Principal, TextStream, error
 from tokenix.kernel.imagepages import Arriving
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
@@ -142,6 +142,7 @@ class Images:
         self.kv_dtype = ""
         self.thaw: Callable[[bytes], TextStream] | None = None
         """Makes a text stream of what its `freeze` gave."""
+        self.thaw_grammar: Callable[[bytes], Grammar] | None = None
         self.open = False
         self.files: dict[str, int] = {}
         """Every image in the directory: path -> bytes."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from tokenix.drivers.ops import SampleSpec, SamplingParams
 from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd
-from tokenix.kernel.calls import Principal, TextStream
+from tokenix.kernel.calls import Grammar, Principal, TextStream
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid
 from tokenix.mm.space import AddressSpace
@@ -28,6 +28,8 @@ class Process:
     spawned_s: float
     fresh_text: TextStream | None = None
     """What `text` starts from in each turn."""
+    grammar: Grammar | None = None
+    """Asked for masks by the device, of the output of the present turn."""
     inherited_tokens: int = 0
     """Output tokens that its parent had when it was forked."""
     segment: str | None = None
@@ -134,5 +136,7 @@ class Process:
             banned: tuple[int, ...] = ()
             if self.output_tokens < self.min_tokens:
                 banned = tuple(sorted(self.stop_tokens))
-            self.spec = SampleSpec(self.sampling, self.tokens, self.prompt_tokens, banned)
+            self.spec = SampleSpec(
+                self.sampling, self.tokens, self.prompt_tokens, banned, self.grammar
+            )
         return self.spec

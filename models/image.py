@@ -1,12 +1,13 @@
 """A program image: everything of a model that is needed to run it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
 from tokenix.models.chat import ChatTemplate
 from tokenix.models.config import ModelConfig
+from tokenix.models.grammar import Grammars
 from tokenix.models.mapped_file import map_file
 from tokenix.models.tokenizer import Tokenizer
 from tokenix.models.weights import Weights
@@ -38,6 +39,13 @@ class ProgramImage:
     fingerprint: str
     """Names the content: equal files have equal ones, and different models different ones. Made of
     samples, so it guards against mix-ups, not against malice."""
+    grammars: Grammars = field(init=False)
+    """What outputs may be held to. Made ready when the first one is asked for."""
+
+    def __post_init__(self) -> None:
+        config = self.config
+        grammars = Grammars(self.tokenizer, config.vocab_tokens, config.eos_tokens)
+        object.__setattr__(self, "grammars", grammars)
 
 
 def fingerprint(files: list[Path]) -> str:

@@ -31,6 +31,7 @@ from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader, ReaderKind
 
 if TYPE_CHECKING:
+    from tokenix.models.grammar import Grammar
     from tokenix.models.image import ProgramImage
 
 Answer = TypeVar("Answer")
@@ -58,6 +59,11 @@ class SpawnOptions(TypedDict, total=False):
     logprobs: int
     """Also report the log probability of each token, and those of the n most likely ones."""
     logit_bias: Mapping[int, float]
+    grammar: Mapping[str, Any]
+    """Of what form the output is, in every turn: {"json_schema": {...}}, {"json_object": True},
+    {"regex": "..."}, {"lark": "..."} or {"choice": [...]} (`models/grammar_source.py`). It ends
+    where the grammar ends, also with `ignore_eos`; with `min_tokens`, not before the grammar has
+    to."""
     stop: str | Sequence[str]
     """End before any of these strings."""
     stop_tokens: Sequence[int]
@@ -121,6 +127,7 @@ def make_spawn(image: "ProgramImage", prompt: Prompt, options: SpawnOptions) -> 
         keep_open=bool(given.get("keep_open", False)),
         name=str(given.get("name") or _title(prompt)),
         text=TextStream(image.tokenizer, stops),
+        grammar=_grammar(image, given.get("grammar")),
         **limits,
     )
 
@@ -341,6 +348,14 @@ def _logit_bias(bias: object) -> tuple[tuple[int, float], ...]:
         (_whole("a token of logit_bias", token), float(_number("a value of logit_bias", value)))
         for token, value in bias.items()
     )
+
+
+def _grammar(image: "ProgramImage", given: object) -> "Grammar | None":
+    if given is None:
+        return None
+    from tokenix.models.grammar_source import read_source
+
+    return image.grammars.compile(read_source(given))
 
 
 def _items(prompt: object) -> list[Any]:

@@ -34,17 +34,27 @@ def sample_rows(
     for row, (spec, token) in enumerate(zip(specs, best.tolist(), strict=True)):
         if not np.isfinite(logits[row, token]):
             results.append(_NOT_FINITE)
-        elif _is_plain(spec):
+        elif spec.grammar is None and _is_plain(spec):
             results.append(Sampled(token))
         else:
-            results.append(_sample_alone(logits[row], spec, positions[row]))
+            results.append(_sample_alone(logits[row], spec, positions[row], token))
     return results
 
 
-def _sample_alone(logits: Float32, spec: SampleSpec, position: int) -> Sampled | RowFault:
-    """Whatever a row's options break, they break for that row only."""
+def _sample_alone(
+    logits: Float32, spec: SampleSpec, position: int, best: int
+) -> Sampled | RowFault:
+    """Whatever a row's options break, they break for that row only. `best`: its argmax."""
     try:
-        return _sample(logits, spec, position)
+        if spec.grammar is None:
+            return _sample(logits, spec, position, None)
+        try:
+            mask = spec.grammar.mask(spec.history, spec.prompt_tokens, position)
+        except ValueError as why:
+            return RowFault(str(why))
+        if _is_plain(spec) and _is_in(mask, best):
+            return Sampled(best)  # the best of all is the best of those allowed
+        return _sample(logits, spec, position, mask)
     except Exception as error:
         return RowFault(f"sampling: {type(error).__name__}: {error}")
 
@@ -60,15 +70,22 @@ def _is_plain(spec: SampleSpec) -> bool:
     )
 
 
-def _sample(logits: Float32, spec: SampleSpec, position: int) -> Sampled | RowFault:
+def _is_in(mask: bytes, token: int) -> bool:
+    return token >> 3 < len(mask) and bool(mask[token >> 3] >> (token & 7) & 1)
+
+
+def _sample(
+    logits: Float32, spec: SampleSpec, position: int, mask: bytes | None
+) -> Sampled | RowFault:
     """One row with options; `logits` [vocab] is left as it was."""
     params = spec.params
     strange = [t for t in (*spec.banned, *dict(params.logit_bias)) if not 0 <= t < len(logits)]
     if strange:
         return RowFault(f"token {strange[0]} is outside the vocabulary of {len(logits)}")
-    scores = adjust(logits, spec, position)
+    scores = adjust(logits, spec, position, mask)
     if not np.isfinite(scores.max()):
-        return RowFault("no token may be drawn: all are banned")
+        why = "all are banned" if mask is None else "its grammar leaves none"
+        return RowFault(f"no token may be drawn: {why}")
     greedy = params.temperature <= 0
     token = int(scores.argmax()) if greedy else _draw(scores, spec, position)
     if params.logprobs < 0:
@@ -79,14 +96,22 @@ def _sample(logits: Float32, spec: SampleSpec, position: int) -> Sampled | RowFa
     return Sampled(token, float(logprobs[token]), top)
 
 
-def adjust(logits: Float32, spec: SampleSpec, position: int) -> Float64:
-    """Bias, bans and penalties; a new float64 array [vocab]."""
+def adjust(logits: Float32, spec: SampleSpec, position: int, mask: bytes | None = None) -> Float64:
+    """The grammar's mask, bias, bans and penalties; a new float64 array [vocab]."""
     params = spec.params
     scores = logits.astype(np.float64)
+    if mask is not None:
+        bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")[: len(scores)]
+        scores[: len(bits)][bits == 0] = -np.inf
+        scores[len(bits) :] = -np.inf
     for token, bias in params.logit_bias:
         scores[token] += bias
     if spec.banned:
-        scores[list(spec.banned)] = -np.inf
+        banned = list(spec.banned)
+        before = scores[banned]
+        scores[banned] = -np.inf
+        if mask is not None and not np.isfinite(scores.max()):
+            scores[banned] = before
     if not params.needs_history:
         return scores
     history = np.fromiter(spec.history[:position], np.intp)

@@ -60,4 +60,7 @@ def _run_row(
             fences.report(f"Forward {ticket}: pid {row.pid}: {line}")
         memory.foreign.clear()
     fold = memory.write(bound.table, row.start, row.tokens, fold)
-    return None if row.sample is None else model.draw(fold, row.sample, row.end)
+    try:
+        return None if row.sample is None else model.draw(fold, row.sample, row.end)
+    except ValueError as why:
+        return RowFault(str(why))

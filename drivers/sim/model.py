@@ -76,7 +76,8 @@ class SimModel:
     eos_token: int | None = None
 
     def draw(self, fold: int, spec: SampleSpec, position: int) -> Sampled:
-        """The token at `position`, after a prefix with `fold`; a pure function of its arguments."""
+        """The token at `position`, after a prefix with `fold`; a pure function of its arguments.
+        ValueError if its grammar leaves none."""
         params = spec.params
         value = _scramble(fold, 0)
         shape = _shape(params)
@@ -88,7 +89,11 @@ class SimModel:
             value = _scramble(value, spec.prompt_tokens)
             for token in spec.history[:position]:
                 value = _scramble(value, token)
-        token = self._pick(value, params, spec.banned)
+        if spec.grammar is None:
+            token = self._pick(value, params, spec.banned)
+        else:
+            mask = spec.grammar.mask(spec.history, spec.prompt_tokens, position)
+            token = self._pick_of(value, params, spec.banned, mask)
         if params.logprobs < 0:
             return Sampled(token)
         return self._with_logprobs(token, fold, params.logprobs)
@@ -108,6 +113,18 @@ class SimModel:
                 return token
             token = (token + 1) % self.vocab
         raise AssertionError("at least one token that is not end of text can be drawn")
+
+    def _pick_of(
+        self, value: int, params: SamplingParams, banned: tuple[int, ...], mask: bytes
+    ) -> int:
+        """One of those that a grammar allows. ValueError if there is none."""
+        allowed = [t for t in range(min(self.vocab, 8 * len(mask))) if mask[t >> 3] >> (t & 7) & 1]
+        if not allowed:
+            raise ValueError("no token may be drawn: its grammar leaves none")
+        forced = [t for t, bias in params.logit_bias if bias >= FORCING_BIAS]
+        banned += tuple(t for t, bias in params.logit_bias if bias <= -FORCING_BIAS)
+        left = [t for t in allowed if t not in banned] or allowed
+        return next((t for t in forced if t in left), left[value % len(left)])
 
     def _with_logprobs(self, token: int, fold: int, count: int) -> Sampled:
         """Made-up but deterministic: the chosen token first, then its neighbours."""
