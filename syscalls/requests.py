@@ -86,14 +86,14 @@ class SpawnOptions(TypedDict, total=False):
     template: Mapping[str, Any]
     """Of a dialogue: further variables of the chat template (enable_thinking and the like)."""
     name: str
+    detach: bool
+    """Over a socket: it goes on when the connection ends, and any of its tenant may read it."""
 
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 NO_PROMPT = "a prompt is text, a list of token ids, or a list of messages"
 
-    detach: bool
-    """Over a socket: it goes on when the connection ends, and any of its tenant may read it."""
 _SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
     "frequency_penalty", "logprobs",
