@@ -98,6 +98,37 @@ class WaitResult:
     rusage: Rusage
 
 
+class Distribution(msgspec.Struct, frozen=True):
+    """How often something took how long."""
+
+    counts: tuple[int, ...]
+    """By bucket, each without those below it; the last is above all bounds."""
+    sum: float
+
+
+class MeterSeries(msgspec.Struct, frozen=True):
+    """What the processes of one class of one tenant have met with since boot. Only ever grows."""
+
+    tenant: str
+    """`*`: all those who came when the table of tenants was full."""
+    qos: str
+    counts: dict[str, int]
+    """Of tokens and events, by the names in `kernel.meters.COUNTS`."""
+    ends: dict[str, int]
+    """Turns by why they ended: the values of `ExitReason`."""
+    spans: dict[str, Distribution]
+    """Of times, by the names in `kernel.meters.BOUNDS`."""
+
+
+class MetricsReport(msgspec.Struct, frozen=True):
+    """Latencies, tokens and ends per class and tenant."""
+
+    bounds: dict[str, tuple[float, ...]]
+    """Upper bounds of the buckets of each distribution, in seconds, each bound included."""
+    series: tuple[MeterSeries, ...]
+    """By tenant and class."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
     """An image of a suspended process."""
@@ -132,3 +163,6 @@ class ProcessStat:
     clean_pages: int
     age_s: float
     rusage: Rusage = field(default_factory=Rusage)
+    queue_position: int | None = None
+    """Waits for its first frames: how many are before it as things stand; 0: it is next. None: it
+    has them, or is held."""

@@ -34,6 +34,7 @@ def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
     refusal = kernel.scheduler.check_arrival(process, kernel.view_of_now(), kernel.now_s)
     if refusal is not None:
         kernel.counters.refused += 1
+        kernel.meters.note_refused(who.tenant, request.qos)
         raise error(
             errno.EAGAIN,
             f"overloaded: {refusal.reason}; retry after {refusal.retry_after_s:.2f} s",

@@ -11,7 +11,13 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from tokenix.drivers.ops import SamplingParams, TokenMask
-from tokenix.kernel.answers import ImageInfo, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.answers import (
+    ImageInfo,
+    MetricsReport,
+    ProcessStat,
+    ReadResult,
+    WaitResult,
+)
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader
@@ -242,6 +248,10 @@ class Vmstat(Asks[dict[str, float]], frozen=True):
     """-> dict of counters and gauges of the whole kernel."""
 
 
+class Metrics(Asks[MetricsReport], frozen=True):
+    """-> MetricsReport: latencies, tokens and ends per class and tenant. A tenant gets its own."""
+
+
 class Sysctl(Asks[object], frozen=True):
     """Read (value None) or set one control variable; name "" reads all. ENOENT, EPERM, EINVAL."""
 
@@ -311,6 +321,6 @@ class CancelCall(Asks[bool], frozen=True):
 
 Request = (
     Spawn | Read | Write | Fork | Wait | Kill | Nice | SetRlimit | ShmOpen | ShmUnlink
-    | Stat | Ps | Vmstat | Sysctl | Swapon | Swapoff | ImageDir | Suspend | Resume | Images
-    | UnlinkImage | Trace | CancelCall
+    | Stat | Ps | Vmstat | Metrics | Sysctl | Swapon | Swapoff | ImageDir | Suspend | Resume
+    | Images | UnlinkImage | Trace | CancelCall
 )  # fmt: skip

@@ -140,6 +140,7 @@ class Kernel(Launch):
 
     def _arrive(self, process: Process) -> None:
         """Its frames and their content are in place."""
+        self.end_pause(process, process.way)
         self.scheduler.note_resumed(process, self.now_s)
         self.move(process, State.STOPPED if process.hold else State.READY)
 
@@ -158,6 +159,7 @@ class Kernel(Launch):
         results, page_tokens = done.results, self.info.page_tokens
         quiet = commit_decodes(flight.decodes, results[:decodes], self.now_s, page_tokens)
         counters.output_tokens += len(quiet.streams)
+        self.meters.note_decoded(quiet.streams, self.now_s)
         self.scheduler.note_decoded(quiet.streams, self.now_s)
         for process, page in quiet.filled:
             self.memory.dirty.push(process.pid, page)
@@ -175,7 +177,9 @@ class Kernel(Launch):
         process.faults = 0
         recomputed, gap = usage.recomputed_tokens, process.space.gap
         outcome = commit_row(process, tokens, drawn, self.now_s, context_tokens)
-        self.counters.recomputed_tokens += usage.recomputed_tokens - recomputed
+        if usage.recomputed_tokens != recomputed:
+            self.counters.recomputed_tokens += usage.recomputed_tokens - recomputed
+            self.meters.note_recomputed(process, usage.recomputed_tokens - recomputed)
         self.move(process, State.STOPPED if process.hold else State.READY)
         for page in outcome.filled:
             self.memory.dirty.push(process.pid, page)
@@ -194,6 +198,7 @@ class Kernel(Launch):
 
     def _delivered(self, process: Process) -> None:
         self.counters.output_tokens += 1
+        self.meters.note_token(process, self.now_s)
         if process.entity.first_token_s is None:
             self.charge(process)
         if process.usage.ttft_s is None:
@@ -282,20 +287,26 @@ class Kernel(Launch):
 
     def _refuse(self, process: Process, refuse: Refuse) -> None:
         self.counters.refused += 1
+        self.meters.note_refused(process.tenant, process.entity.qos)
         wait = f"{refuse.retry_after_s:.1f}"
         self.exit(process, ExitReason.REFUSED, f"overloaded: {refuse.reason}; retry after {wait} s")
 
     def _pause(self, process: Process, pause: Pause) -> None:
         assert process.state in (State.READY, State.STOPPED), "only resident processes are paused"
-        keep = pause.mode is PauseMode.SWAP
-        pages = process.space.mapped
-        dirty = self.memory.pause(process, keep, self._donors, self.now_s)
+        space, swaps = process.space, pause.mode is PauseMode.SWAP
+        pages, computed = space.mapped, space.computed
+        lead = self.peek_lead(process)
+        dirty = self.memory.pause(process, swaps, self._donors, self.now_s)
         process.usage.preemptions += 1
         self.counters.preemptions += 1
+        self.meters.note_paused(process)
         self.scheduler.note_paused(process, self.now_s)
+        kept = space.mapped
         self.trace.add(
-            self.now_s, process.pid, "pause", reason=pause.reason, mode=pause.mode.value,
-            pages=pages, dirty=dirty, tokens=process.length,
+            self.now_s, process.pid, "pause", reason=pause.reason,
+            mode=(PauseMode.SWAP if kept else PauseMode.RECOMPUTE).value,
+            tier="host" if kept else "none", pages=pages, kept=kept, dirty=dirty,
+            clean=kept - dirty, tokens=process.length, computed=computed, **lead,
         )  # fmt: skip
         waits = self.memory.awaits(process.pid)
         self.move(process, State.SWAPPING_OUT if waits else State.SWAPPED)
@@ -321,6 +332,7 @@ class Kernel(Launch):
             return deep > 0  # it does without them
         if state is State.NEW:
             process.usage.queue_s = self.now_s - process.spawned_s
+            self.meters.note_admitted(process)
         self.trace.add(
             self.now_s, process.pid, "resume" if state is State.SWAPPED else "admit",
             pages=process.space.mapped, computed=process.space.computed, tokens=process.length,

@@ -24,6 +24,7 @@ from tokenix.kernel.calls import (
     ImageDir,
     Images,
     Kill,
+    Metrics,
     Nice,
     Principal,
     Ps,
@@ -90,6 +91,8 @@ def handle(kernel: Lifecycle, call: Call) -> object:
             return tuple(snapshot.process_stat(kernel, p) for p in kernel.visible(who))
         case Vmstat():
             return snapshot.vmstat(kernel)
+        case Metrics():
+            return kernel.meters.report(who)
         case Sysctl() as request:
             return control.sysctl(kernel, who, request)
         case Swapon() | Swapoff() as request:

@@ -172,6 +172,7 @@ def revive(kernel: "Lifecycle", meta: ImageMeta) -> Process:
     entity = SchedEntity(
         pid=pid, qos=Qos(meta.qos), nice=meta.nice, tenant=meta.tenant, arrival_s=now_s,
         prompt_tokens=meta.prompt_tokens, max_tokens=meta.max_tokens, reader=meta.reader,
+        stalls=meta.usage.stalls,
     )  # fmt: skip
     if deadline_s is not None:
         entity.deadline_s = deadline_s

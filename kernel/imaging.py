@@ -373,6 +373,7 @@ def _check_arrival(kernel: Lifecycle, process: Process) -> None:
     refusal = kernel.scheduler.check_arrival(process, kernel.view_of_now(), kernel.now_s)
     if refusal is not None:
         kernel.counters.refused += 1
+        kernel.meters.note_refused(process.tenant, process.entity.qos)
         raise error(
             errno.EAGAIN,
             f"overloaded: {refusal.reason}; retry after {refusal.retry_after_s:.2f} s",

@@ -8,6 +8,7 @@ Everything here is bookkeeping at one moment; `kernel.core` adds the step that m
 import errno
 import hashlib
 import heapq
+import math
 from array import array
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from tokenix.kernel.commit import close_turn, take_output
 from tokenix.kernel.event import Call, Command, Reply, WaitingCall
 from tokenix.kernel.images import Images
 from tokenix.kernel.memory import Memory
+from tokenix.kernel.meters import Meters
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import STALE, Process
 from tokenix.kernel.segments import Segments
@@ -48,6 +50,7 @@ class Lifecycle:
         self.eos_tokens = frozenset(eos_tokens)
         self.trace = TraceRing(self.params.trace_events)
         self.counters = Counters()
+        self.meters = Meters(self.params.max_metered_tenants)
         self.processes: dict[Pid, Process] = {}
         self.zombies: dict[Pid, Process] = {}
         self.segments = Segments()
@@ -119,6 +122,7 @@ class Lifecycle:
         """A new process exists. It is queued if nothing holds it."""
         self.processes[process.pid] = process
         self.memory.add(process)
+        self.meters.enter(process, self.now_s)
         process.charged_s = self.now_s
         self.watch_deadline(process)
         self._requeue(process)
@@ -159,7 +163,9 @@ class Lifecycle:
         passed_s = self.now_s - process.charged_s
         process.charged_s = self.now_s
         usage.output_tokens = entity.delivered_tokens - process.inherited_tokens
-        usage.stalls = entity.stalls
+        if entity.stalls != usage.stalls:
+            self.meters.note_stalls(process, entity.stalls - usage.stalls)
+            usage.stalls = entity.stalls
         if process.state in RESIDENT:
             usage.page_seconds += process.space.mapped * passed_s
         if process.state in PAUSED:
@@ -210,13 +216,27 @@ class Lifecycle:
         elif process.state is not State.RUNNING and process.state is not State.ZOMBIE:
             self._requeue(process)
 
+    def end_pause(self, process: Process, way: str) -> None:
+        """If it was preempted, it is no more. `way`: how it came back, or that it has ended."""
+        paused_s = self.now_s - process.entity.paused_since_s
+        if paused_s < 0:  # since never
+            return
+        self.meters.note_back(process, paused_s)
+        lead = self.peek_lead(process)
+        self.trace.add(self.now_s, process.pid, "pause-end", way=way, paused_s=paused_s, **lead)
+
+    def peek_lead(self, process: Process) -> dict[str, float]:
+        """How long its reader has still to read, for the trace; nothing if nobody reads along."""
+        lead_s = self.scheduler.lead_s(process, self.now_s)
+        return {"lead_s": lead_s} if math.isfinite(lead_s) else {}
+
     # ---- turns and the end ----
 
     def end_turn(self, process: Process, reason: ExitReason, problem: str = "") -> None:
         """Output of the turn is complete: the process exits, or waits for input."""
         if process.segment is not None and reason is ExitReason.LENGTH:
             self.segments.computed(self, process)
-        close_turn(process, reason)
+        self._close_turn(process, reason)
         if reason is ExitReason.ERROR or not (process.stdin_open or process.stdin):
             self.exit(process, reason, problem)
             return
@@ -225,12 +245,20 @@ class Lifecycle:
         self.serve_readers(process)
         self.begin_turn(process)
 
+    def _close_turn(self, process: Process, reason: ExitReason) -> None:
+        if process.in_turn:
+            self.charge(process)
+            self.meters.end_turn(process, reason, self.now_s)
+        close_turn(process, reason)
+
     def begin_turn(self, process: Process) -> None:
         """If it waits for input: go on with what stdin holds, or end at its close."""
         if not process.hold & Hold.INPUT or process.state is State.ZOMBIE:
             return
         if process.stdin:
             self.images.note_runs(process.pid, self.now_s)
+            self.charge(process)
+            self.meters.begin_turn(process, len(process.stdin), self.now_s)
             process.tokens.extend(process.stdin)
             process.stdin.clear()
             process.prompt_tokens = process.length
@@ -247,9 +275,10 @@ class Lifecycle:
     def exit(self, process: Process, reason: ExitReason, problem: str = "") -> None:
         """The process is over, whatever it was doing: everything it held is given back."""
         self.images.note_gone(process, reason, self.now_s)
-        close_turn(process, reason)
+        self._close_turn(process, reason)
         process.exit_reason, process.exit_error = reason, problem
         process.quiet_until = 0
+        self.end_pause(process, "exit")
         process.usage.total_s = self.now_s - process.spawned_s
         self.charge(process)
         self.memory.release(process)

@@ -23,6 +23,8 @@ class Params:
     """Share of the frames that named segments may pin."""
     trace_events: int = 16_384
     """Events kept in the trace ring."""
+    max_metered_tenants: int = 64
+    """Tenants with meters of their own; those who come later share some."""
     max_waiting_calls: int = 100_000
     """Blocked read and wait calls; EAGAIN above."""
     copy_retry_s: float = 0.1
@@ -74,4 +76,5 @@ class Params:
         assert self.max_image_bytes >= 0 and self.image_io_s > 0 and self.image_bytes_per_s > 0
         assert self.prefix_policy in POLICIES, f"prefix_policy: {', '.join(POLICIES)}"
         assert self.attention_every >= 1
+        assert self.max_metered_tenants >= 0
         assert self.max_faults >= 1 and self.max_forks >= 1

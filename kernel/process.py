@@ -7,6 +7,7 @@ from typing import Final
 from tokenix.drivers.ops import SampleSpec, SamplingParams
 from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd
 from tokenix.kernel.calls import Grammar, Principal, TextStream
+from tokenix.kernel.meters import UNLISTED, Series
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid
 from tokenix.mm.space import AddressSpace
@@ -51,6 +52,17 @@ class Process:
     furthest: int = 0
     """The most tokens whose KV it had computed when it lost some; below it, computing is computing
     again."""
+
+    # ---- kernel/meters.py writes ----
+    series: Series = UNLISTED
+    """Where what its caller feels is counted."""
+    turn_since_s: float = 0.0
+    """Since when its caller waits for the output of this turn."""
+    token_s: float | None = None
+    """When it had its last token; None: none in this turn. Of a member of the meters' band: when it
+    joined."""
+    turn_began: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """`usage` as the turn began: prefill_s, decode_s, paused_s."""
 
     # ---- kernel/core.py and kernel/handlers.py write (through Kernel.move and hold) ----
     state: State = State.NEW

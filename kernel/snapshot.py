@@ -2,15 +2,29 @@
 which is brought up to date."""
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
+from operator import attrgetter
+from typing import Final
 
 from tokenix.kernel.answers import ProcessStat
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.frames import FrameState
+from tokenix.mm.ids import Pid
+from tokenix.sched.entity import Qos, Task
+from tokenix.sched.queues import Queue
+from tokenix.sched.reader import before_first_token, tier_of
 from tokenix.swap.tier import PlaceState
 from tokenix.swap.transfers import Lane
+
+LEAD_SAMPLE: Final = 1000
+"""Streams whose lead is looked at, about; a gauge needs no more."""
+
+_STATE = attrgetter("state")
 
 
 def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
@@ -42,6 +56,7 @@ def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
         clean_pages=sum(page.clean for page in space.pages),
         age_s=age_s,
         rusage=replace(process.usage, total_s=age_s),
+        queue_position=kernel.scheduler.queue_position(process),
     )
 
 
@@ -49,10 +64,9 @@ def vmstat(kernel: Lifecycle) -> dict[str, float]:
     """Gauges and counters of the whole kernel, flat, by dotted name."""
     memory, counters = kernel.memory, kernel.counters
     stats: dict[str, float] = {"time_s": kernel.now_s}
+    states = Counter(map(_STATE, kernel.processes.values()))
     for state in State:
-        stats[f"processes.{state.value}"] = 0
-    for process in kernel.processes.values():
-        stats[f"processes.{process.state.value}"] += 1
+        stats[f"processes.{state.value}"] = states[state]
     stats[f"processes.{State.ZOMBIE.value}"] = len(kernel.zombies)
     for frame_state in FrameState:
         stats[f"frames.{frame_state.name.lower()}"] = memory.frames.count(frame_state)
@@ -87,4 +101,44 @@ def vmstat(kernel: Lifecycle) -> dict[str, float]:
         stats[f"images.{name}"] = getattr(images.stats, name)
     for reason, count in sorted(counters.exits.items()):
         stats[f"exits.{reason}"] = count
+    _note_scheduler(kernel, stats)
     return stats
+
+
+def _note_scheduler(kernel: Lifecycle, stats: dict[str, float]) -> None:
+    """Its queues, the readers' leads, the controllers."""
+    scheduler, now_s = kernel.scheduler, kernel.now_s
+    for queue in Queue:
+        stats[f"queues.{queue.value}"] = len(scheduler.queues.of(queue))
+    lengths = dict.fromkeys(Qos, 0)
+    oldest_s = dict.fromkeys(Qos, 0.0)
+    for task in scheduler.waiting.values():
+        qos = task.entity.qos
+        lengths[qos] += 1
+        oldest_s[qos] = max(oldest_s[qos], now_s - task.entity.waiting_since_s)
+    for qos in Qos:
+        stats[f"waiting.{qos.name.lower()}"] = lengths[qos]
+        stats[f"waiting.{qos.name.lower()}_oldest_s"] = oldest_s[qos]
+    for name, tasks in (("running", scheduler.ready), ("paused", scheduler.paused)):
+        for which, lead_s in _leads(kernel, tasks).items():
+            stats[f"lead.{name}_{which}_s"] = lead_s
+    controllers = scheduler.controllers
+    stats["controller.eta"] = controllers.eta
+    stats["controller.new_token_ratio"] = controllers.ratio(scheduler.tunables)
+    stats["controller.pressure"] = float(controllers.pressure)
+    stats["controller.working_set_pages"] = controllers.working_set_pages
+
+
+def _leads(kernel: Lifecycle, tasks: Mapping[Pid, Task]) -> dict[str, float]:
+    """Of streams that somebody reads and has begun to; empty if there are none. Of a crowd only
+    every n-th is looked at, so that whoever looks holds nobody up."""
+    stride = 1 + len(tasks) // LEAD_SAMPLE
+    leads = sorted(
+        kernel.scheduler.lead_s(task, kernel.now_s)
+        for task in islice(tasks.values(), 0, None, stride)
+        if tier_of(task.entity) == 0 and not before_first_token(task.entity)
+    )
+    if not leads:
+        return {}
+    quantiles = {f"p{part}": leads[len(leads) * part // 100] for part in (10, 50, 90)}
+    return {"min": leads[0], "mean": sum(leads) / len(leads), **quantiles}

@@ -122,6 +122,8 @@ class Queues:
     def _note_leaving(self, entity: SchedEntity, home: Queue | None) -> None:
         if home is Queue.WAITING:
             self.shares.note_waiting(entity.qos, -1)
+            if self._booked.get(entity.pid) is Queue.WAITING:
+                self._unbook(entity.pid)  # now, so that the others' place in the line is right
         elif home is Queue.READY:
             self.shares.charge(entity)
 

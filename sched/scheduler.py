@@ -83,6 +83,13 @@ class Scheduler:
         """Level, quantum left and reason at `now_s`; changes nothing."""
         return levels.place(task.entity, now_s, self.tunables, self.rates)
 
+    def queue_position(self, task: Task) -> int | None:
+        """How many newcomers are before it, by the order of the last decision; None: it does not
+        wait for its first frames."""
+        if self.queues.home.get(task.entity.pid) is not Queue.WAITING:
+            return None
+        return self.queues.waitlist.count_ahead(task.entity.pid)
+
     # ---- feedback -----------------------------------------------------------------------------
 
     def note_step(self, started_s: float, now_s: float, prefill_tokens: int, decodes: int) -> None:

@@ -80,6 +80,12 @@ class Waitlist:
         """Tokens that all of them have to compute."""
         return self._tokens
 
+    def count_ahead(self, pid: Pid) -> int:
+        """How many are before it in the policy's order; one that is not in the lists yet is last.
+        No scan, so that everybody can be asked about."""
+        place = self._places.get(pid)
+        return len(self.order) if place is None else bisect_left(self.order, place.key)
+
     # ---- changes, by queues.py ----
 
     def take_turned(self, now_s: float) -> list[Pid]:

@@ -19,7 +19,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from tokenix.kernel import calls
-from tokenix.kernel.answers import ImageInfo, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.answers import ImageInfo, MetricsReport, ProcessStat, ReadResult, WaitResult
 from tokenix.kernel.boot import Progress
 from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.params import Params
@@ -183,6 +183,9 @@ class Syscalls:
 
     async def vmstat(self) -> dict[str, float]:
         return await self._call(calls.Vmstat())
+
+    async def metrics(self) -> MetricsReport:
+        return await self._call(calls.Metrics())
 
     async def sysctl(self, name: str = "", value: float | str | bool | None = None) -> Any:
         return await self._call(calls.Sysctl(name, value))

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from tokenix.kernel import calls
-from tokenix.kernel.answers import ImageInfo, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.answers import ImageInfo, MetricsReport, ProcessStat, ReadResult, WaitResult
 from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
@@ -195,6 +195,11 @@ class Syscalls:
     def vmstat(self) -> dict[str, float]:
         """Counters and gauges of the kernel."""
         return self._call(calls.Vmstat())
+
+    def metrics(self) -> MetricsReport:
+        """Latencies, tokens and ends since boot, by class and tenant: root sees all, a tenant its
+        own."""
+        return self._call(calls.Metrics())
 
     def sysctl(self, name: str = "", value: float | str | bool | None = None) -> Any:
         """Read all control variables, or one, or set one. ENOENT, EPERM, EINVAL."""

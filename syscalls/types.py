@@ -4,8 +4,11 @@ User space imports from here and never from the layers below.
 """
 
 from tokenix.kernel.answers import (
+    Distribution,
     ExitReason,
     ImageInfo,
+    MeterSeries,
+    MetricsReport,
     Output,
     ProcessStat,
     ReadResult,
@@ -22,8 +25,11 @@ from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.requests import Prompt, SpawnOptions, raise_if_failed, text_of
 
 __all__ = [
+    "Distribution",
     "ExitReason",
     "ImageInfo",
+    "MeterSeries",
+    "MetricsReport",
     "Output",
     "Params",
     "Pid",

@@ -6,6 +6,7 @@ Each script says how many interleavings there are at least, so that nobody makes
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tokenix.drivers.sim.fences import Queue
@@ -26,6 +27,7 @@ STOP, CONT, KILL = (lambda pid, signal=signal: Kill(Pid(pid), signal) for signal
 ))  # fmt: skip
 
 SHORT = tuple(Spawn(prompt, max_tokens=2, reader=SLOW) for prompt in ((1, 2), (3, 4, 5), (6,)))
+BRIEF = msgspec.structs.replace(SHORT[1], max_tokens=1)
 GROWING = tuple(Spawn((first,), max_tokens=4, reader=SLOW) for first in (1, 2, 3))
 """Together they need more than twice the frames there are."""
 
@@ -42,7 +44,7 @@ SCRIPTS: dict[str, tuple[int, Script]] = {
         10_000,
         Script(
             (Spawn((1, 2), max_tokens=4, reader=SLOW),),
-            ((STOP(1), CONT(1), STOP(1), CONT(1)), (replace(SHORT[1], max_tokens=1),)),
+            ((STOP(1), CONT(1), STOP(1), CONT(1)), (BRIEF,)),
         ),
     ),
     "stop, go on, kill": (1_500, Script(SHORT, ((STOP(1), CONT(1)), (KILL(2),)))),
