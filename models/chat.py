@@ -42,6 +42,11 @@ class ChatTemplate:
         self.max_output_chars = max_output_chars
         self._compiled: dict[str, Template] = {}
 
+    @property
+    def knows_tools(self) -> bool:
+        """Whether what it writes can tell the model of tools."""
+        return "tool_use" in self.named or "tools" in self.source
+
     def render(
         self,
         messages: Sequence[Message],

@@ -35,9 +35,11 @@ from tokenix.syscalls.texts import (
     ModelInfo,
     ShmText,
     SpawnText,
+    TokenBytes,
     Tokenize,
     WriteText,
 )
+
 if TYPE_CHECKING:
     import os
 
@@ -75,12 +77,12 @@ async def boot(
         )
     )  # fmt: skip
     return Syscalls(blocking.port)
+
+
 async def connect(path: "str | os.PathLike[str] | None" = None) -> "Syscalls":
     """As `inproc.connect`, without blocking the event loop."""
     blocking = await anyio.to_thread.run_sync(inproc.connect, path)
     return Syscalls(blocking.port)
-
-
 
 
 class Syscalls:
@@ -220,8 +222,11 @@ class Syscalls:
     async def tokenize(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> tuple[int, ...]:
         return await self._call(Tokenize(prompt, dict(options)))
 
-    async def detokenize(self, tokens: Sequence[int]) -> str:
-        return await self._call(Detokenize(requests.check_tokens(tokens)))
+    async def detokenize(self, tokens: Sequence[int], special: bool = False) -> str:
+        return await self._call(Detokenize(requests.check_tokens(tokens), special))
+
+    async def token_bytes(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        return await self._call(TokenBytes(requests.check_tokens(tokens)))
 
     async def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000

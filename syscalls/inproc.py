@@ -26,6 +26,7 @@ from tokenix.syscalls.texts import (
     ModelInfo,
     ShmText,
     SpawnText,
+    TokenBytes,
     Tokenize,
     WriteText,
 )
@@ -253,9 +254,13 @@ class Syscalls:
         """The tokens that `spawn` would make of a prompt. EINVAL."""
         return self._call(Tokenize(prompt, dict(options)))
 
-    def detokenize(self, tokens: Sequence[int]) -> str:
-        """The text of tokens. EINVAL."""
-        return self._call(Detokenize(requests.check_tokens(tokens)))
+    def detokenize(self, tokens: Sequence[int], special: bool = False) -> str:
+        """The text of tokens; `special`: with the names of special ones. EINVAL."""
+        return self._call(Detokenize(requests.check_tokens(tokens), special))
+
+    def token_bytes(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        """The bytes that each token stands for. EINVAL."""
+        return self._call(TokenBytes(requests.check_tokens(tokens)))
 
     def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000

@@ -32,6 +32,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     eos_tokens: tuple[int, ...]
     has_chat: bool
     """Whether it has a chat template."""
+    knows_tools: bool
+    """Whether that tells the model of tools."""
     default_sampling: dict[str, float | int]
     """The publisher's settings; they are not applied unless a caller does."""
     size_bytes: int
@@ -77,13 +79,24 @@ class Detokenize(Asks[str], frozen=True):
     """The text of tokens. EINVAL."""
 
     tokens: tuple[int, ...]
+    special: bool = False
+    """Write special tokens by their names; otherwise they are nothing."""
+
+
+class TokenBytes(Asks[tuple[bytes, ...]], frozen=True):
+    """What each token stands for: bytes, that need not be whole characters; b"" for special ones.
+    EINVAL."""
+
+    tokens: tuple[int, ...]
 
 
 class GetModel(Asks[ModelInfo], frozen=True, tag="model"):
     """What is served."""
 
 
-TextRequest = SpawnText | WriteText | ShmText | Tokenize | Detokenize | GetModel
+TextRequest = (
+    SpawnText | WriteText | ShmText | Tokenize | Detokenize | TokenBytes | GetModel
+)  # fmt: skip
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -104,19 +117,23 @@ def resolve(machine: "Machine", request: TextRequest) -> Request | Answered:
             return ShmOpen(name, requests.encode(image, text, raw))
         case Tokenize(prompt, options):
             return Answered(requests.encode_prompt(image, prompt, options))
-        case Detokenize(tokens):
-            return Answered(_text(machine, tokens))
+        case Detokenize(tokens, special):
+            check_vocabulary(machine, tokens)
+            return Answered(image.tokenizer.decode(tokens, skip_special=not special))
+        case TokenBytes(tokens):
+            check_vocabulary(machine, tokens)
+            return Answered(tuple(map(image.tokenizer.token_bytes, tokens)))
         case GetModel():
             return Answered(_model(machine))
 
 
-def _text(machine: "Machine", tokens: tuple[int, ...]) -> str:
+def check_vocabulary(machine: "Machine", tokens: tuple[int, ...]) -> None:
+    """EINVAL for what is no token of the model."""
     vocab = machine.kernel.info.vocab_tokens
     for token in tokens:
         if not 0 <= token < vocab:
             message = f"token {token} is not in the vocabulary (0 to {vocab - 1})"
             raise error(errno.EINVAL, message).as_os_error()
-    return machine.image.tokenizer.decode(tokens)
 
 
 def _model(machine: "Machine") -> ModelInfo:
@@ -129,6 +146,7 @@ def _model(machine: "Machine") -> ModelInfo:
         vocab_tokens=info.vocab_tokens,
         eos_tokens=image.config.eos_tokens,
         has_chat=image.chat is not None,
+        knows_tools=image.chat is not None and image.chat.knows_tools,
         default_sampling=image.default_sampling,
         size_bytes=image.size_bytes,
         page_tokens=info.page_tokens,
