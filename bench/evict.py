@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tokenix.bench.traces import Request
-from tokenix.syscalls.prefixcache import POLICIES, Visit, count_foreseeable, count_hits
+from tokenix.syscalls.prefixcache import POLICIES as KNOWN
+from tokenix.syscalls.prefixcache import Visit, count_foreseeable, count_hits
 
+POLICIES = tuple(policy for policy in KNOWN if policy != "attention")
+"""A trace does not tell attention; see `attention.py`."""
 SIZES = (500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)
 
 # ---- a synthetic load: agents with system prompts, chats, documents that are read once ----

@@ -7,6 +7,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 import tokenix
 from tokenix.cli.bench import bench
+from tokenix.cli.benchattention import attention as bench_attention
 from tokenix.cli.benchswap import swap as bench_swap
 from tokenix.cli.kvquality import kv_quality
 from tokenix.cli.sim import sim
@@ -33,6 +34,7 @@ app.command(sim)
 app.command(bench)
 bench.command(kv_quality, name="kv-quality")
 bench.command(bench_swap, name="swap")
+bench.command(bench_attention, name="attention")
 
 
 @app.command(usage="tokenix run [OPTIONS] [MODEL] [PROMPT]")

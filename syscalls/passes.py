@@ -1,4 +1,4 @@
-"""Forward passes of a model without a kernel: for measurements that need all logits.
+"""Forward passes of a model without a kernel: for measurements that need all logits, or attention.
 
     passes = Passes.load("smollm2", ("f32", "int8"), frames=64)
     logits = passes["int8"].run({0: tokens})        # sequence 0 goes on by these tokens
@@ -58,9 +58,16 @@ class Passes:
         """As `spawn` makes them of a prompt."""
         return encode(self.image, text, raw)
 
-    def run(self, tokens: Mapping[int, Sequence[int]], every: bool = True) -> Any:
+    def run(
+        self,
+        tokens: Mapping[int, Sequence[int]],
+        every: bool = True,
+        masses: list[Any] | None = None,
+    ) -> Any:
         """Go on with each sequence by its tokens. Logits float32 [rows, vocab], of every token or
-        of the last one of each sequence; valid until the next call for any format."""
+        of the last one of each sequence; valid until the next call for any format. masses: gets,
+        in the latter case, how the attention of each last token is spread over the pages of its
+        sequence (float32, of sum 1)."""
         import numpy as np
 
         from tokenix.drivers.cpu.step import Chunk
@@ -79,13 +86,19 @@ class Passes:
         tables = np.zeros((len(chunks), max(map(len, self._pages.values()))), np.int32)
         for row, sequence in enumerate(tokens):
             tables[row, : len(self._pages[sequence])] = self._pages[sequence]
-        return self._step.forward(tables, chunks)
+        return self._step.forward(tables, chunks, masses)
 
     def share(self, source: int, target: int) -> None:
         """A new sequence that has the whole pages of another one, and no more."""
         whole = self._length[source] // PAGE_TOKENS
         self._pages[target] = self._pages[source][:whole]
         self._length[target] = whole * PAGE_TOKENS
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self._taken = 0
+        self._pages.clear()
+        self._length.clear()
 
     def rewind(self, sequence: int, tokens: int) -> None:
         """Back by so many tokens, which are overwritten next."""

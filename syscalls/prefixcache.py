@@ -29,8 +29,16 @@ class PrefixCache:
         self._found: dict[int, Known[None]] = {}
         self._idle: IdlePages[None] = IdlePages()
 
-    def visit(self, now_s: float, blocks: Sequence[int]) -> int:
-        """One request. Returns how many blocks from the start of its prompt were there."""
+    def visit(
+        self,
+        now_s: float,
+        blocks: Sequence[int],
+        made: Sequence[int] = (),
+        masses: Iterable[Sequence[float]] = (),
+    ) -> int:
+        """One request. Returns how many blocks from the start of its prompt were there. `made`: the
+        blocks that its output fills; `masses`: how some of its queries spread their attention over
+        prompt and output, by block."""
         chain: list[Known[None]] = []
         for block in blocks:
             page = self._found.get(block)
@@ -40,12 +48,17 @@ class PrefixCache:
             self._ranking.note_use(page, now_s)
             chain.append(page)
         hits = len(chain)
-        for block in blocks[hits:]:
-            assert block not in self._found, "no page is kept without those before it"
-            key = block.to_bytes(8, "little")
-            page = self._ranking.meet(None, key, chain[-1] if chain else None, now_s)
-            self._found[block] = page
+        assert self._found.keys().isdisjoint(blocks[hits:]), "no page is kept without those before"
+        for block in (*blocks[hits:], *made):
+            page = self._found.get(block)
+            if page is None:
+                key = block.to_bytes(8, "little")
+                page = self._ranking.meet(None, key, chain[-1] if chain else None, now_s)
+                self._found[block] = page
+            self._idle.remove(page)
             chain.append(page)
+        for mass in masses:
+            self._ranking.note_mass(chain, mass, now_s)
         for page in chain:
             self._ranking.note_idle(page, now_s)
             self._idle.add(page)

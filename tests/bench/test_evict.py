@@ -8,7 +8,7 @@ import pytest
 from tokenix.bench import evict
 from tokenix.bench.traces import Request
 from tokenix.cli.main import main
-from tokenix.syscalls.prefixcache import POLICIES, count_hits
+from tokenix.syscalls.prefixcache import count_hits
 
 TRACE = """arrival_s,prompt_tokens,output_tokens,prefix_hash_ids
 0,1500,10,0-2
@@ -20,7 +20,7 @@ TRACE = """arrival_s,prompt_tokens,output_tokens,prefix_hash_ids
 def test_order_of_the_bounds() -> None:
     report = evict.study("chats", evict.make_chats(3, 300.0), (50, 200, 1000, 100_000))
     for line in report.lines:
-        assert set(line.policies) == set(POLICIES)
+        assert set(line.policies) == set(evict.POLICIES)
         assert max(line.policies.values()) <= line.belady <= report.infinite
         assert line.foreseeable <= line.belady
     assert set(report.lines[-1].policies.values()) == {report.infinite}

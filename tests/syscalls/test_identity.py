@@ -8,6 +8,7 @@ import pytest
 import tokenix
 from tokenix.kernel.params import Params
 from tokenix.mm.ids import Pid
+from tokenix.mm.mass import NOTHING
 from tokenix.sched.plan import PauseMode
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.requests import SpawnOptions
@@ -76,6 +77,17 @@ def rude(k: Syscalls, every: int, *modes: PauseMode) -> RudeScheduler:
 def test_batching_changes_nothing(shared: Syscalls, alone: list[Drawn]) -> None:
     pids = [shared.spawn(prompt, **options) for prompt, options in CASES]
     assert [drawn(shared, pid) for pid in pids] == alone
+
+
+def test_asking_for_attention_changes_nothing(alone: list[Drawn]) -> None:
+    """All cases at once; pages that were looked at are known to have been."""
+    params = Params(prefix_policy="attention", attention_every=2, poison=True)
+    with tokenix.boot("smollm2", device_pages=PAGES, params=params, tunables=PATIENT) as k:
+        pids = [k.spawn(prompt, **options) for prompt, options in CASES]
+        assert [drawn(k, pid) for pid in pids] == alone
+        known = [page.use for page in k.machine.kernel.memory.index.pages() if page.use]
+    first, *rest = sorted(known, key=lambda page: page.depth)
+    assert first.depth == 0 and first.log_mass > max(page.log_mass for page in rest) > NOTHING
 
 
 @pytest.mark.parametrize("every", [1, 3, 16, 0], ids=["every-1", "every-3", "every-16", "random"])
