@@ -293,6 +293,8 @@ class Resume(Asks[Pid], frozen=True):
     model or format), E2BIG, EAGAIN, EBUSY, EIO, ETIMEDOUT. The image is gone afterwards."""
 
     name: str
+    detach: bool = False
+    """Over a socket: the process goes on when the connection ends."""
 
 
 class Images(Asks[tuple[ImageInfo, ...]], frozen=True):

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from tokenix.drivers.device import Device
@@ -23,6 +24,9 @@ from tokenix.kernel.core import Kernel
 from tokenix.kernel.event import Call, Event, Reply
 
 Answer = TypeVar("Answer")
+
+Then = Callable[[Reply], None]
+"""What is done with the reply to a call."""
 
 
 class Pump:
@@ -41,7 +45,7 @@ class Pump:
         self._woken = False
         self._closing = False
         self._failure: BaseException | None = None
-        self._futures: dict[int, Future[Any]] = {}
+        self._askers: dict[int, Then] = {}
         self._call_ids = 0
         device.set_wake(self._wake)
         self._thread = threading.Thread(target=self._run, name="tokenix-kernel", daemon=True)
@@ -49,21 +53,26 @@ class Pump:
 
     def submit(self, request: Asks[Answer], principal: Principal) -> tuple[int, "Future[Answer]"]:
         """Send a call. The future gets its result, or a KernelError."""
-        assert isinstance(request, Request), "only system calls are sent"
         future: Future[Answer] = Future()
+        return self.ask(request, principal, partial(_resolve, future)), future
+
+    def ask(self, request: Asks[Any], principal: Principal, then: Then) -> int:
+        """Send a call; its number. `then` gets the reply, once: on the kernel's thread, which must
+        not wait there, or at once if the kernel is gone."""
+        assert isinstance(request, Request), "only system calls are sent"
         if os.getpid() != self._home:  # the lock may be held for ever here
-            future.set_exception(self._gone())
-            return 0, future
+            then(Reply(0, error=self._gone()))
+            return 0
         with self._lock:
             self._call_ids += 1
             call_id = self._call_ids
-            if self._closing or self._failure is not None:
-                future.set_exception(self._gone())
-                return call_id, future
-            self._futures[call_id] = future
-            self._inbox.append(Call(call_id, principal, request))
-            self._lock.notify()
-        return call_id, future
+            if not self._closing and self._failure is None:
+                self._askers[call_id] = then
+                self._inbox.append(Call(call_id, principal, request))
+                self._lock.notify()
+                return call_id
+        then(Reply(call_id, error=self._gone()))
+        return call_id
 
     def close(self) -> None:
         """Stop the kernel and the device; blocked calls get ESHUTDOWN. Idempotent.
@@ -134,20 +143,23 @@ class Pump:
                 self._lock.wait(left_s)
 
     def _answer(self, reply: Reply) -> None:
-        with self._lock:
-            future = self._futures.pop(reply.call_id, None)
-        if future is None or not future.set_running_or_notify_cancel():
-            return
-        if reply.error is not None:
-            future.set_exception(reply.error)
-        else:
-            future.set_result(reply.value)
+        then = self._askers.pop(reply.call_id, None)
+        if then is not None:
+            then(reply)
 
     def _abandon(self) -> None:
         """Nobody will answer the calls that are left."""
         with self._lock:
             self._closing = True
-            left, self._futures = list(self._futures.values()), {}
-        for future in left:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(self._gone())
+            left, self._askers = self._askers, {}
+        for call_id, then in left.items():
+            then(Reply(call_id, error=self._gone()))
+
+
+def _resolve(future: "Future[Any]", reply: Reply) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    if reply.error is not None:
+        future.set_exception(reply.error)
+    else:
+        future.set_result(reply.value)

@@ -8,6 +8,7 @@ trio (anyio).
 """
 
 import contextlib
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -20,9 +21,7 @@ import anyio.to_thread
 
 from tokenix.kernel import calls
 from tokenix.kernel.answers import ImageInfo, MetricsReport, ProcessStat, ReadResult, WaitResult
-from tokenix.kernel.boot import Progress
 from tokenix.kernel.calls import Asks, KernelError
-from tokenix.kernel.params import Params
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import inproc, requests
@@ -39,14 +38,13 @@ from tokenix.syscalls.texts import (
     Tokenize,
     WriteText,
 )
+from tokenix.syscalls.unclaimed import Unclaimed
 
 if TYPE_CHECKING:
     import os
 
     from tokenix.kernel.boot import Progress
     from tokenix.kernel.params import Params
-
-from tokenix.syscalls.unclaimed import Unclaimed
 
 
 async def boot(
@@ -63,9 +61,9 @@ async def boot(
     page_tokens: int = 16,
     kv_dtype: str = "f16",
     threads: int | None = None,
-    params: Params | None = None,
+    params: "Params | None" = None,
     tunables: Mapping[str, float] | None = None,
-    progress: Progress | None = None,
+    progress: "Progress | None" = None,
 ) -> "Syscalls":
     """As `inproc.boot`, without blocking the event loop."""
     blocking = await anyio.to_thread.run_sync(
@@ -126,7 +124,9 @@ class Syscalls:
                 break
             result = await self.read(pid) if kept is None else cast("ReadResult", kept)
             yield result
-        alarm = _Alarm()
+            if _ends(result):
+                return
+        alarm = _Alarm.of_this_loop()
         try:
             while True:
                 pushed = flow.take()
@@ -144,8 +144,6 @@ class Syscalls:
                 await alarm.wait_for(stopped)
             for rest in stopped.result():
                 self._unclaimed.keep(request, rest)
-            if _ends(result):
-                return
 
     async def write(
         self, pid: Pid, data: str | Sequence[int] = "", eof: bool = False, raw: bool = False
@@ -207,8 +205,8 @@ class Syscalls:
     async def suspend(self, pid: Pid, name: str) -> ImageInfo:
         return await self._call(calls.Suspend(pid, name))
 
-    async def resume(self, name: str) -> Pid:
-        return await self._call(calls.Resume(name))
+    async def resume(self, name: str, detach: bool = False) -> Pid:
+        return await self._call(calls.Resume(name, detach))
 
     async def images(self) -> tuple[ImageInfo, ...]:
         return await self._call(calls.Images())
@@ -258,10 +256,12 @@ class Syscalls:
             return cast("Answer", kept)
         call_id, future = self._port.submit(request)
         try:
-            await _Alarm().wait_for(future)
+            await _Alarm.of_this_loop().wait_for(future)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await _Alarm().wait_for(self._unclaimed.take_back(request, call_id, future))
+                await _Alarm.of_this_loop().wait_for(
+                    self._unclaimed.take_back(request, call_id, future)
+                )
             raise
         try:
             return future.result()
@@ -274,26 +274,48 @@ def _ends(result: ReadResult) -> bool:
 
 
 class _Alarm:
-    """Wakes a task of this event loop from any thread. Whoever rings only leaves a note: neither
-    the kernel's thread nor a connection's waits for an event loop that is busy."""
+    """Wakes tasks of one event loop from any thread. Whoever rings only leaves a note, and many
+    notes wake the loop once: neither the kernel's thread nor a connection's waits for an event loop
+    that is busy."""
 
     def __init__(self) -> None:
         token: Any = anyio.lowlevel.current_token()
         loop = getattr(token, "native_token", token)  # anyio below 4.11 gives the loop itself
         self._soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
+        self._rung: deque[anyio.Event] = deque()
+        self._woken = False
+
+    @classmethod
+    def of_this_loop(cls) -> "_Alarm":
+        try:
+            return _alarms.get()
+        except LookupError:
+            alarm = cls()
+            _alarms.set(alarm)
+            return alarm
 
     async def wait(self, ask: Callable[[Callable[[], None]], None]) -> None:
         """Until the function that `ask` is given has been called."""
-        rung = anyio.Event()
-
-        def ring() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is gone, and who waited with it
-                self._soon(rung.set)
-
-        ask(ring)
-        await rung.wait()
+        event = anyio.Event()
+        ask(partial(self._ring, event))
+        await event.wait()
 
     async def wait_for(self, future: "Future[Any]") -> None:
         """Until the future is done."""
         if not future.done():
             await self.wait(lambda ring: future.add_done_callback(lambda _: ring()))
+
+    def _ring(self, event: anyio.Event) -> None:
+        self._rung.append(event)
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and who waited with it
+                self._soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False  # before looking: what comes later wakes the loop again
+        while self._rung:
+            self._rung.popleft().set()
+
+
+_alarms: anyio.lowlevel.RunVar[_Alarm] = anyio.lowlevel.RunVar("tokenix-alarm")

@@ -232,11 +232,11 @@ class Syscalls:
         EEXIST, EBUSY, ENOSPC, EIO, ETIMEDOUT."""
         return self._call(calls.Suspend(pid, name))
 
-    def resume(self, name: str) -> Pid:
+    def resume(self, name: str, detach: bool = False) -> Pid:
         """The process of an image goes on where it was, perhaps on another day; its new pid. The
-        image is gone then. ENOENT, EBADMSG (damaged), EINVAL (another model), E2BIG, EAGAIN, EBUSY,
-        EIO, ETIMEDOUT."""
-        return self._call(calls.Resume(name))
+        image is gone then. `detach`: as that of `spawn`. ENOENT, EBADMSG (damaged), EINVAL (another
+        model), E2BIG, EAGAIN, EBUSY, EIO, ETIMEDOUT."""
+        return self._call(calls.Resume(name, detach))
 
     def images(self) -> tuple[ImageInfo, ...]:
         """The images that `suspend` has made and the caller may see, by name."""

@@ -13,13 +13,16 @@ from functools import partial
 from typing import Any
 
 from tokenix.kernel.calls import Asks, Principal
+from tokenix.kernel.event import Reply
 from tokenix.syscalls.port import LocalPort
 from tokenix.syscalls.texts import TextRequest, resolve
 
 TEXT_THREADS = 2
 
-Then = Callable[["Future[Any]"], None]
-"""Called on the loop with a future that is done."""
+Then = Callable[[Reply], None]
+"""What the loop does with a reply of the kernel."""
+Made = Callable[["Future[Any]"], None]
+"""What the loop does with what was made of a text: a request or an answer, or an exception."""
 
 
 class Bridge:
@@ -29,30 +32,29 @@ class Bridge:
         self, port: LocalPort, loop: asyncio.AbstractEventLoop, settled: Callable[[], None]
     ) -> None:
         self._machine = port.machine
+        self._pump = port.machine.pump
         self._loop = loop
         self._settled = settled
-        self._done: deque[tuple[Then, Future[Any]]] = deque()
+        self._done: deque[tuple[Callable[[Any], None], Reply | Future[Any]]] = deque()
         self._woken = False
         self._pool = ThreadPoolExecutor(TEXT_THREADS, "tokenix-text")
 
     def submit(self, request: Asks[Any], principal: Principal, then: Then) -> int:
         """Ask the kernel; the number that it knows the call by."""
-        call_id, future = self._machine.pump.submit(request, principal)
-        future.add_done_callback(partial(self._note, then))
-        return call_id
+        return self._pump.ask(request, principal, partial(self._note, then))
 
-    def resolve(self, request: TextRequest, then: Then) -> None:
+    def resolve(self, request: TextRequest, made: Made) -> None:
         """Make the kernel's request of it, in the pool; the future has a Request or an Answered."""
         future: Future[Any] = self._pool.submit(resolve, self._machine, request)
-        future.add_done_callback(partial(self._note, then))
+        future.add_done_callback(partial(self._note, made))
 
     def close(self) -> None:
         """Nothing more is resolved. What the kernel still answers is dropped with the loop."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _note(self, then: Then, future: "Future[Any]") -> None:
+    def _note(self, then: Callable[[Any], None], what: "Reply | Future[Any]") -> None:
         """On any thread."""
-        self._done.append((then, future))
+        self._done.append((then, what))
         if not self._woken:
             self._woken = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
@@ -62,6 +64,6 @@ class Bridge:
         self._woken = False  # before looking: what comes later wakes the loop again
         done = self._done
         while done:
-            then, future = done.popleft()
-            then(future)
+            then, what = done.popleft()
+            then(what)
         self._settled()

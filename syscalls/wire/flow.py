@@ -7,11 +7,11 @@ reader's lead and, in the end, holds the process.
 
 import errno
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Protocol
+from typing import Protocol, cast
 
 from tokenix.kernel.answers import ReadResult
 from tokenix.kernel.calls import CancelCall, KernelError, Principal, Read, error
+from tokenix.kernel.event import Reply
 from tokenix.mm.ids import Pid
 from tokenix.syscalls.wire.abi import Delta, Fail
 from tokenix.syscalls.wire.bridge import Bridge
@@ -73,15 +73,14 @@ class Flow:
         root = Principal(root=True)
         self._bridge.submit(CancelCall(self._reading), root, _heard)
 
-    def _arrived(self, future: "Future[ReadResult]") -> None:
+    def _arrived(self, reply: Reply) -> None:
         self._reading = 0
         if self._orphan:
             return
-        problem = future.exception()
-        if problem is not None:
-            self._end(problem)
+        if reply.error is not None:
+            self._end(reply.error)
             return
-        result = future.result()
+        result = cast("ReadResult", reply.value)
         self._credit -= len(result.outputs)
         self._client.send(Delta(self.number, result))
         if result.turn_ended is not None or result.eof:
@@ -92,11 +91,9 @@ class Flow:
         else:
             self.go_on()
 
-    def _end(self, problem: BaseException) -> None:
-        if isinstance(problem, KernelError) and problem.errno is not None:
-            fail = Fail(self.number, problem.errno, problem.message, problem.retry_after_s)
-        else:
-            fail = Fail(self.number, errno.EIO, "the read failed in the kernel")
+    def _end(self, problem: KernelError) -> None:
+        assert problem.errno is not None
+        fail = Fail(self.number, problem.errno, problem.message, problem.retry_after_s)
         self._client.send(fail)
         self._client.flow_ended(self)
         self._tell_stopped()
@@ -106,5 +103,5 @@ class Flow:
             self._stopped()
 
 
-def _heard(_: "Future[bool]") -> None:
+def _heard(_: Reply) -> None:
     """The read itself is answered too, and says all there is to say."""

@@ -19,6 +19,7 @@ from typing import Any, cast
 from tokenix.kernel import calls
 from tokenix.kernel.answers import WaitResult
 from tokenix.kernel.calls import Asks, KernelError, Principal
+from tokenix.kernel.event import Reply
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import texts
 from tokenix.syscalls.port import ROOT
@@ -148,7 +149,8 @@ class Calls:
             result = future.result()
         except OSError as problem:
             self._finish(number, pending)
-            self._settle(number, _as_kernel_error(problem))
+            what = problem.strerror or str(problem)
+            self._settle(number, KernelError(problem.errno or errno.EIO, what))
         except Exception:
             log.exception("a %s could not be made", type(pending.request).__name__)
             self._finish(number, pending)
@@ -161,17 +163,13 @@ class Calls:
             else:
                 self._submit(number, pending, result)
 
-    def _answered(self, number: int, pending: Pending, future: "Future[Any]") -> None:
-        problem = future.exception()
-        if problem is None:
-            self._note_owner(pending.request, future.result())
+    def _answered(self, number: int, pending: Pending, reply: Reply) -> None:
+        if reply.error is None:
+            self._note_owner(pending.request, reply.value)
         if self._gone:
             return
         self._finish(number, pending)
-        if problem is None:
-            self._settle(number, future.result())
-        else:
-            self._settle(number, _as_kernel_error(problem))
+        self._settle(number, reply.value if reply.error is None else reply.error)
 
     def _finish(self, number: int, pending: Pending) -> None:
         del self._pending[number]
@@ -202,18 +200,9 @@ class Calls:
         self._bridge.submit(calls.Wait(pid), ROOT, _ignore)
 
 
-def _as_kernel_error(problem: BaseException) -> KernelError:
-    if isinstance(problem, KernelError):
-        return problem
-    if isinstance(problem, OSError) and problem.errno is not None:
-        return KernelError(problem.errno, problem.strerror or str(problem))
-    log.error("a call failed", exc_info=problem)
-    return calls.error(errno.EIO, "the call failed in the kernel; its log says why")
+def _pass_on(answer: Callable[[object], None], reply: Reply) -> None:
+    answer(reply.error is None and reply.value)
 
 
-def _pass_on(answer: Callable[[object], None], future: "Future[bool]") -> None:
-    answer(future.exception() is None and future.result())
-
-
-def _ignore(_: "Future[Any]") -> None:
+def _ignore(_: Reply) -> None:
     """Whatever became of it, nobody is left to be told."""
