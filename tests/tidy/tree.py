@@ -9,7 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PACKAGES = ("mm", "swap", "sched", "models", "drivers", "kernel", "syscalls", "cli", "bench")
+PACKAGES = ("mm", "swap", "sched", "models", "drivers", "kernel", "syscalls", "gateway", "cli", "bench")
 """The folders that make up the import package `tokenix`, as shipped in the wheel."""
 
 FOLDERS = (*PACKAGES, "examples", "tests")

@@ -1,0 +1,180 @@
+"""An answer under way: the ASGI application that a handler returns.
+
+    work       generates and writes
+    client     waits for the client to go away, and then ends all of this
+    pings      tells a client that waits that it is still heard, and where it stands in the queue
+
+A client that takes nothing blocks `work` in a write; then nothing is read from the kernel, the pipe
+of the process fills, and the kernel holds that process and no other.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import anyio
+import structlog
+from litestar.types import Receive, Scope, Send
+
+from tokenix.gateway.config import GatewayConfig
+from tokenix.gateway.door import refuse
+from tokenix.gateway.errors import ApiError, internal, unavailable
+from tokenix.gateway.generation import Generation
+from tokenix.syscalls.aio import Syscalls
+
+log = structlog.get_logger("tokenix.gateway")
+
+DONE: Final = b"data: [DONE]\n\n"
+PING: Final = b": ping\n\n"
+
+_STREAM_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Events:
+    """The body of a streamed answer. It begins with its first byte, so that what fails before can
+    still be an error of its own."""
+
+    def __init__(self, send: Send) -> None:
+        self._send: Any = send
+        self._lock = asyncio.Lock()
+        self.started = False
+        self.sent_s = time.monotonic()
+        """When the last write was begun."""
+
+    @property
+    def writing(self) -> bool:
+        """Whether a write waits for the client."""
+        return self._lock.locked()
+
+    async def write(self, data: bytes, more: bool = True) -> None:
+        """Send some events; returns when the connection has room for more."""
+        async with self._lock:
+            self.sent_s = time.monotonic()
+            if not self.started:
+                self.started = True
+                start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
+                await self._send(start)
+            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+class Answer:
+    """Base of all answers that are generated."""
+
+    done_event = DONE
+    """How a stream ends, also after an error."""
+
+    def __init__(self, kernel: Syscalls, generation: Generation, config: GatewayConfig) -> None:
+        self.kernel = kernel
+        self.generation = generation
+        self._config = config
+        self._over = False
+        """Whether all is generated, and only the rest of it to be sent."""
+
+    async def generate(self, send: Send) -> None:
+        """Generate, and write the whole response. ApiError."""
+        raise AssertionError("of a subclass")
+
+    async def stream(self, events: Events) -> None:
+        """Generate, and write events up to the last but `done_event`. ApiError."""
+        raise AssertionError("of a subclass")
+
+    @property
+    def streams(self) -> bool:
+        raise AssertionError("of a subclass")
+
+    def error_event(self, error: ApiError) -> bytes:
+        """An error behind the first byte of a stream."""
+        return error.event
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        notes, gate = scope["state"]["notes"], scope["state"]["gate"]
+        events = Events(send)
+        stopped = False
+        async with anyio.create_task_group() as group:
+            work = anyio.CancelScope()
+
+            def stop() -> None:
+                nonlocal stopped
+                stopped = True
+                work.cancel()
+
+            group.start_soon(self._client, receive, group.cancel_scope, notes)
+            if self.streams:
+                group.start_soon(self._pings, events, group.cancel_scope, notes)
+            error: ApiError | None = None
+            with gate.stoppable(stop), work:
+                error = await self._work(events, send)
+            self._over = True
+            if stopped:
+                error = unavailable("the server has shut down; try again", 5.0)
+            if error is not None:
+                notes["error"] = error.info.code or error.info.message
+                await self._fail(error, events, send)
+            group.cancel_scope.cancel()
+
+    async def _work(self, events: Events, send: Send) -> ApiError | None:
+        try:
+            if self.streams:
+                await self.stream(events)
+                self._over = True
+                await events.write(self.done_event, more=False)
+            else:
+                await self.generate(send)
+        except ApiError as error:
+            return error
+        except Exception:
+            log.exception("generation failed")
+            return internal()
+        return None
+
+    async def _fail(self, error: ApiError, events: Events, send: Send) -> None:
+        if not events.started:
+            await refuse(send, error)
+        else:
+            await events.write(self.error_event(error) + self.done_event, more=False)
+
+    async def _client(
+        self, receive: Receive, whole: anyio.CancelScope, notes: dict[str, Any]
+    ) -> None:
+        message: Any = {"type": "http.request"}
+        while message["type"] == "http.request":
+            message = await receive()
+        if not self._over:
+            notes["aborted"] = True
+            whole.cancel()
+
+    async def _pings(self, events: Events, whole: anyio.CancelScope, notes: dict[str, Any]) -> None:
+        config, position = self._config, None
+        while True:
+            idle_s = time.monotonic() - events.sent_s
+            wait_s = config.ping_s - idle_s if not events.writing else config.ping_s
+            if not self.generation.begun:
+                wait_s = min(wait_s, config.queue_s)
+            await anyio.sleep(max(0.01, wait_s))
+            idle_s = time.monotonic() - events.sent_s
+            if events.writing:
+                if idle_s > config.limits.stalled_s:
+                    notes["stalled"] = True
+                    whole.cancel()
+                continue
+            if not self.generation.begun:
+                before = await self.generation.find_position()
+                if before is not None and before != position:
+                    position = before
+                    await events.write(b": queued %d ahead\n\n" % before)
+                    continue
+            if idle_s >= config.ping_s:
+                await events.write(PING)
+
+
+async def respond(send: Any, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    """A whole response of JSON."""
+    length = (b"content-length", str(len(body)).encode())
+    start = [(b"content-type", b"application/json"), length, *headers]
+    await send({"type": "http.response.start", "status": 200, "headers": start})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,83 @@
+"""What the gateway is told when it is started: where to listen, whom to let in, how much of
+anything. The daemon fills it in from its own options."""
+
+import ipaddress
+
+import msgspec
+
+from tokenix.gateway.keys import ApiKey
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of what one client may cost. What is above is refused with a 4xx."""
+
+    body_bytes: int = 8 << 20
+    header_bytes: int = 32 << 10
+    header_s: float = 15.0
+    """From the opening of a connection, or the first byte of a further request, to the end of its
+    headers."""
+    body_s: float = 60.0
+    """From the end of the headers to the end of the body."""
+    keep_alive_s: float = 75.0
+    """How long an idle connection is kept."""
+    stalled_s: float = 600.0
+    """A client that takes nothing for so long is let go."""
+    requests: int = 4096
+    """Requests under way; 429 above."""
+    choices: int = 16
+    """Answers to one request: n times its prompts."""
+    prompt_chars: int = 4 << 20
+    stop_strings: int = 16
+    schema_bytes: int = 64 << 10
+    """Of a JSON schema, a grammar or all tools together."""
+    messages: int = 4096
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that `python -m tokenix.gateway` reads, as JSON, from its standard input."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    uds: str = ""
+    """Listen on this Unix socket instead of host and port."""
+    socket: str = ""
+    """The kernel's socket; "": where `tokenix.connect` looks for it."""
+    keys: tuple[ApiKey, ...] = ()
+    """None: everybody on this machine may come in, as tenant `tenant`."""
+    tenant: str = "default"
+    aliases: dict[str, str] = {}
+    """Other names of the served model: alias -> its name."""
+    metrics_compat: str = ""
+    """`vllm`: /metrics also has vLLM's names."""
+    ping_s: float = 15.0
+    """A stream that has nothing to say says so this often."""
+    queue_s: float = 5.0
+    """A request without a first token looks this often where it stands in the queue."""
+    ready_s: float = 5.0
+    """Ready means that the kernel answered within so long."""
+    drain_s: float = 60.0
+    """What runs when the gateway is told to stop may run on for so long."""
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if not self.keys and not self.uds and not _is_loopback(self.host):
+            raise ValueError(
+                f"without API keys the gateway listens on this machine only, not on {self.host}; "
+                "add a key, or listen on 127.0.0.1"
+            )
+        for key in self.keys:
+            key.check()
+        if self.metrics_compat not in ("", "vllm"):
+            raise ValueError(f"metrics_compat is '' or 'vllm', not {self.metrics_compat!r}")
+        times = (self.ping_s, self.queue_s, self.ready_s, self.limits.header_s, self.limits.body_s)
+        if min(times) <= 0 or self.drain_s < 0:
+            raise ValueError("times must be positive")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

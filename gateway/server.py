@@ -1,0 +1,97 @@
+"""The HTTP server around the application, and how it ends.
+
+SIGTERM    nothing new is taken (503, not ready); what runs may run on for `drain_s`; then exit
+again      now
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from tokenix.gateway.app import Application
+from tokenix.gateway.config import GatewayConfig
+from tokenix.gateway.link import Connect
+from tokenix.gateway.protocol import Connection
+
+log = structlog.get_logger("tokenix.gateway")
+
+LAST_WORDS_S = 2.0
+"""After the drain, what was cut off may still say so for so long."""
+
+
+class Server(uvicorn.Server):
+    """Serves until it is told to stop."""
+
+    def __init__(self, config: GatewayConfig, connect: Connect) -> None:
+        self.application = Application(config, connect)
+        self._drain_s = config.drain_s
+        self._draining: asyncio.Task[None] | None = None
+        super().__init__(uvicorn.Config(
+            self.application.asgi,
+            host=config.host,
+            port=config.port,
+            uds=config.uds or None,
+            http=Connection.of(config.limits),
+            ws="none",
+            lifespan="on",
+            loop="uvloop",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=int(config.limits.keep_alive_s),
+            timeout_graceful_shutdown=int(LAST_WORDS_S),
+            backlog=2048,
+        ))  # fmt: skip
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal has come."""
+        if self._draining is None and not self.should_exit:
+            self.drain()
+        else:
+            log.warning("stopping now")
+            self.should_exit = self.force_exit = True
+
+    def drain(self) -> None:
+        """Take nothing new; exit when all is answered, or after `drain_s`."""
+        self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        gate = self.application.gate
+        gate.draining = True
+        log.info("draining", limit_s=self._drain_s)
+        try:
+            async with asyncio.timeout(self._drain_s):
+                await gate.idle.wait()
+        except TimeoutError:
+            log.warning("drained for long enough; cutting off what still runs")
+            gate.stop_all()
+        self.should_exit = True
+
+
+def serve(config: GatewayConfig, connect: Connect) -> None:
+    """Serve until a signal. SystemExit 1 if it cannot listen there."""
+    server = Server(config, connect)
+    if config.uds:
+        server.run(sockets=[_listen_on_path(config.uds)])
+    else:
+        server.run()
+    if not server.started:
+        sys.exit(1)
+
+
+def _listen_on_path(path: str) -> socket.socket:
+    """A Unix socket that only this user may use."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    Path(path).unlink(missing_ok=True)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(mask)
+    return listener
