@@ -210,7 +210,7 @@ class Report:
     model: str
     size: Size
     prompt_tokens: float
-    """Mean of all requests."""
+    """Mean of all prompts, each once."""
     foretold: Foretold
     lines: tuple[Line, ...]
 
