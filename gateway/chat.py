@@ -5,7 +5,7 @@ its text and a write.
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -82,7 +82,10 @@ class Turn:
         self._parallel = job.parallel
         self.texts: list[str] = []
         self.calls: list[MadeCall] = []
-        self.outputs: list[Output] = []
+        self.outputs: Sequence[Output] = ()
+        """Whose log probabilities are to be reported."""
+        self.last = -1
+        """Its last token."""
         self.tokens = 0
         self.spoken = False
         """Whether its role has been sent."""
@@ -110,6 +113,15 @@ class Turn:
         self.calls.append(made)
         return made
 
+    def count(self, result: ReadResult, top: int) -> None:
+        """Note the tokens of a result."""
+        outputs = result.outputs
+        if outputs:
+            self.tokens += len(outputs)
+            self.last = outputs[-1].token
+        if top >= 0:
+            self.outputs = shown((*self.outputs, *outputs), result.turn_ended)
+
     def finish(self, result: ReadResult) -> Finish:
         """Why a turn that ended well is over."""
         assert result.turn_ended is not None
@@ -118,14 +130,13 @@ class Turn:
         return "stop" if result.turn_ended.reason.value == "stop" else "length"
 
 
-def stop_reason(result: ReadResult, job: Job) -> int | str | None:
-    """The stop string or the token of stop_token_ids that ended a turn."""
+def stop_reason(result: ReadResult, last: int, job: Job) -> int | str | None:
+    """The stop string or the token of stop_token_ids that ended a turn; `last`: its last token."""
     end = result.turn_ended
     if end is None or end.reason.value != "stop":
         return None
     if end.stopped_by:
         return end.stopped_by
-    last = result.outputs[-1].token if result.outputs else -1
     return last if last in job.stop_tokens else None
 
 
@@ -152,13 +163,13 @@ class ChatAnswer(Answer):
             turn = self._turns[index]
             text = text_of(result)
             turn.texts += [one for one in turn.push(text, False) if isinstance(one, str)]
-            turn.outputs += result.outputs
+            turn.count(result, job.top)
 
         async def ended(index: int, result: ReadResult, usage: Rusage) -> None:
             turn = self._turns[index]
             text = text_of(result)
             turn.texts += [one for one in turn.push(text, True) if isinstance(one, str)]
-            turn.outputs += shown(result.outputs, result.turn_ended)
+            turn.count(result, job.top)
             self._used[index] = usage
             logprobs = None
             if job.top >= 0:
@@ -173,7 +184,7 @@ class ChatAnswer(Answer):
                 ),
                 logprobs=logprobs,
                 finish_reason=turn.finish(result),
-                stop_reason=stop_reason(result, job),
+                stop_reason=stop_reason(result, turn.last, job),
             )
 
         await self.generation.run(take, ended)
@@ -207,6 +218,7 @@ class ChatAnswer(Answer):
         async def take(index: int, result: ReadResult) -> None:
             turn = self._turns[index]
             if simple and turn.spoken:  # the way of nearly all tokens
+                turn.count(result, -1)
                 text = text_of(result)
                 if text:
                     await events.write(heads[index] + b'{"content":' + encode(text) + b"}" + plain)
@@ -220,7 +232,8 @@ class ChatAnswer(Answer):
             self._used[index] = usage
             turn = self._turns[index]
             finish = encode({
-                "finish_reason": turn.finish(result), "stop_reason": stop_reason(result, job),
+                "finish_reason": turn.finish(result),
+                "stop_reason": stop_reason(result, turn.last, job),
             })  # fmt: skip
             data += heads[index] + b'{},"logprobs":null,' + finish[1:] + b"]"
             data += await self._usage_now(turn.tokens) if job.usage_always else empty
@@ -237,7 +250,7 @@ class ChatAnswer(Answer):
     ) -> bytes:
         """The chunks of a result: its role first, text, calls, log probabilities."""
         turn, job = self._turns[index], self._job
-        turn.tokens += len(result.outputs)
+        turn.count(result, job.top)
         tail = plain
         if job.usage_always:
             tail = b',"logprobs":null,"finish_reason":null}]' + await self._usage_now(turn.tokens)
@@ -248,7 +261,6 @@ class ChatAnswer(Answer):
             data = head + b'{"role":"assistant","content":"","refusal":null}' + tail
         pieces = turn.push(text_of(result), last)
         if job.top >= 0:
-            turn.outputs += shown(result.outputs, result.turn_ended)
             text = "".join(piece for piece in pieces if isinstance(piece, str))
             if text or (last and turn.outputs):
                 data += head + b'{"content":' + encode(text) + b"}" + await self._likely(turn, tail)
@@ -264,7 +276,7 @@ class ChatAnswer(Answer):
 
     async def _likely(self, turn: Turn, tail: bytes) -> bytes:
         """The tail of a chunk with the log probabilities of what is shown with it."""
-        outputs, turn.outputs = turn.outputs, []
+        outputs, turn.outputs = turn.outputs, ()
         await self._serving.vocabulary.learn(self.kernel, outputs)
         logprobs = encode(self._serving.vocabulary.chat(outputs))
         return tail.replace(b'"logprobs":null', b'"logprobs":' + logprobs, 1)

@@ -1,5 +1,6 @@
 """Answers to POST /v1/completions, whole and streamed."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -45,11 +46,22 @@ class Passage:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self.outputs: list[Output] = []
-        """Not reported yet."""
+        self.outputs: Sequence[Output] = ()
+        """Whose log probabilities are to be reported."""
+        self.last = -1
+        """Its last token."""
         self.tokens = 0
         self.chars = 0
         """Characters of its tokens that were reported."""
+
+    def count(self, result: ReadResult, top: int) -> None:
+        """Note the tokens of a result."""
+        outputs = result.outputs
+        if outputs:
+            self.tokens += len(outputs)
+            self.last = outputs[-1].token
+        if top >= 0:
+            self.outputs = shown((*self.outputs, *outputs), result.turn_ended)
 
 
 def finish_reason(result: ReadResult) -> Literal["stop", "length"]:
@@ -77,19 +89,19 @@ class TextAnswer(Answer):
         async def take(index: int, result: ReadResult) -> None:
             passage = self._passages[index]
             passage.texts.append(text_of(result))
-            passage.outputs += result.outputs
+            passage.count(result, job.top)
 
         async def ended(index: int, result: ReadResult, usage: Rusage) -> None:
             passage = self._passages[index]
             passage.texts.append(text_of(result))
-            passage.outputs += shown(result.outputs, result.turn_ended)
+            passage.count(result, job.top)
             self._used[index] = usage
             choices[index] = TextChoice(
                 index=index,
                 text="".join(passage.texts),
                 logprobs=await self._likely(passage),
                 finish_reason=finish_reason(result),
-                stop_reason=stop_reason(result, job),
+                stop_reason=stop_reason(result, passage.last, job),
             )
 
         await self.generation.run(take, ended)
@@ -118,23 +130,20 @@ class TextAnswer(Answer):
 
         async def take(index: int, result: ReadResult) -> None:
             passage, text = self._passages[index], text_of(result)
-            passage.tokens += len(result.outputs)
-            if job.top >= 0:
-                passage.outputs += result.outputs
+            passage.count(result, job.top)
             if text:
                 await events.write(heads[index] + encode(text) + await self._rest(passage, empty))
 
         async def ended(index: int, result: ReadResult, usage: Rusage) -> None:
             passage, text = self._passages[index], text_of(result)
-            passage.tokens += len(result.outputs)
+            passage.count(result, job.top)
             self._used[index] = usage
             data = b""
-            if job.top >= 0:
-                passage.outputs += shown(result.outputs, result.turn_ended)
             if text or passage.outputs:
                 data = heads[index] + encode(text) + await self._rest(passage, empty)
             finish = encode({
-                "finish_reason": finish_reason(result), "stop_reason": stop_reason(result, job),
+                "finish_reason": finish_reason(result),
+                "stop_reason": stop_reason(result, passage.last, job),
             })  # fmt: skip
             data += heads[index] + b'"","logprobs":null,' + finish[1:] + b"]"
             data += await self._usage(passage, empty)
@@ -156,7 +165,7 @@ class TextAnswer(Answer):
         """Of the tokens that were not reported yet."""
         if self._job.top < 0:
             return None
-        outputs, passage.outputs = passage.outputs, []
+        outputs, passage.outputs = passage.outputs, ()
         await self._serving.vocabulary.learn(self.kernel, outputs)
         made = self._serving.vocabulary.completion(outputs, self._job.top, passage.chars)
         passage.chars += sum(len(token) for token in made.tokens)

@@ -6,6 +6,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.datastructures import State
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, JSONBody
 from litestar.types import ASGIApp
 
 from tokenix.gateway import dialogue, job
@@ -21,6 +22,7 @@ from tokenix.gateway.chat import ChatAnswer, ChatCompletion
 from tokenix.gateway.completions import Completion, TextAnswer
 from tokenix.gateway.errors import ErrorBody, invalid, of_kernel
 from tokenix.gateway.jsonbody import JsonBody
+from tokenix.gateway.metrics import render
 from tokenix.gateway.serving import House
 
 _FAILS = (400, 401, 403, 404, 408, 410, 413, 415, 429, 500, 503, 504)
@@ -46,7 +48,7 @@ def _house(state: State) -> House:
     responses=_responses(ChatCompletion, "the answer; with stream: true, server-sent events"),
 )
 async def chat_completions(
-    data: ChatBody, request: Request[Any, Any, Any], state: State
+    data: JSONBody[ChatBody], request: Request[Any, Any, Any], state: State
 ) -> ASGIApp:
     """Answer a dialogue."""
     house = _house(state)
@@ -63,7 +65,7 @@ async def chat_completions(
     responses=_responses(Completion, "the answer; with stream: true, server-sent events"),
 )
 async def completions(
-    data: CompletionBody, request: Request[Any, Any, Any], state: State
+    data: JSONBody[CompletionBody], request: Request[Any, Any, Any], state: State
 ) -> ASGIApp:
     """Continue a text."""
     house = _house(state)
@@ -102,7 +104,7 @@ async def models(state: State) -> ModelList:
 
 
 @get("/v1/models/{name:path}", responses=_responses(ModelCard, "the model"))
-async def one_model(name: str, state: State) -> ModelCard:
+async def one_model(name: FromPath[str], state: State) -> ModelCard:
     """One model by its name."""
     house = _house(state)
     name = name.removeprefix("/")
@@ -122,7 +124,9 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 @post(
     "/tokenize", dto=JsonBody[TokenizeBody], status_code=200, responses=_responses(Tokens, "tokens")
 )
-async def tokenize(data: TokenizeBody, request: Request[Any, Any, Any], state: State) -> Tokens:
+async def tokenize(
+    data: JSONBody[TokenizeBody], request: Request[Any, Any, Any], state: State
+) -> Tokens:
     """The tokens of a text, or of a dialogue as the model sees it."""
     house = _house(state)
     kernel, info = house.link.of(request.scope["state"]["caller"]), house.link.model
@@ -149,7 +153,9 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
 @post(
     "/detokenize", dto=JsonBody[DetokenizeBody], status_code=200, responses=_responses(Text, "text")
 )
-async def detokenize(data: DetokenizeBody, request: Request[Any, Any, Any], state: State) -> Text:
+async def detokenize(
+    data: JSONBody[DetokenizeBody], request: Request[Any, Any, Any], state: State
+) -> Text:
     """The text of tokens, special ones by their names."""
     house = _house(state)
     kernel = house.link.of(request.scope["state"]["caller"])
@@ -166,7 +172,9 @@ async def detokenize(data: DetokenizeBody, request: Request[Any, Any, Any], stat
     status_code=200,
     responses=_responses(Text, "text"),
 )
-async def apply_template(data: TemplateBody, request: Request[Any, Any, Any], state: State) -> Text:
+async def apply_template(
+    data: JSONBody[TemplateBody], request: Request[Any, Any, Any], state: State
+) -> Text:
     """A dialogue as the model sees it."""
     house = _house(state)
     kernel, info = house.link.of(request.scope["state"]["caller"]), house.link.model
@@ -213,7 +221,21 @@ async def ready(state: State, request: Request[Any, Any, Any]) -> Response[Healt
     return Response(Health("ok"))
 
 
+@get("/metrics", include_in_schema=False)
+async def metrics(state: State, request: Request[Any, Any, Any]) -> Response[bytes]:
+    """What Prometheus reads."""
+    house = _house(state)
+    kernel, model = house.link.kernel, house.link.model.name
+    try:
+        report, figures = await kernel.metrics(), await kernel.vmstat()
+    except OSError as why:
+        raise of_kernel(why) from why
+    compat, accept = house.config.metrics_compat, request.headers.get("accept", "")
+    body, media_type = render(report, figures, model, compat, house.traffic, accept)
+    return Response(body, media_type=media_type)
+
+
 ROUTES = [
     chat_completions, completions, models, one_model, tokenize, detokenize, apply_template, live,
-    ready,
+    ready, metrics,
 ]  # fmt: skip
