@@ -9,6 +9,7 @@ of the process fills, and the kernel holds that process and no other.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,7 +19,7 @@ import structlog
 from litestar.types import Receive, Scope, Send
 
 from tokenix.gateway.config import GatewayConfig
-from tokenix.gateway.door import refuse
+from tokenix.gateway.door import Gate, refuse
 from tokenix.gateway.errors import ApiError, internal, unavailable
 from tokenix.gateway.generation import Generation
 from tokenix.syscalls.aio import Syscalls
@@ -92,7 +93,12 @@ class Answer:
         return error.event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        notes, gate = scope["state"]["notes"], scope["state"]["gate"]
+        state = scope["state"]
+        notes, gate = state["notes"], state["gate"]
+        with state["traffic"].stream() if self.streams else contextlib.nullcontext():
+            await self._serve(notes, gate, receive, send)
+
+    async def _serve(self, notes: dict[str, Any], gate: Gate, receive: Receive, send: Send) -> None:
         events = Events(send)
         stopped = False
         async with anyio.create_task_group() as group:

@@ -16,6 +16,7 @@ from tokenix.gateway.errors import ApiError, ErrorBody, internal, invalid
 from tokenix.gateway.link import Connect, Link, log
 from tokenix.gateway.routes import ROUTES
 from tokenix.gateway.serving import House
+from tokenix.gateway.traffic import Traffic
 
 
 class Application:
@@ -24,7 +25,8 @@ class Application:
     def __init__(self, config: GatewayConfig, connect: Connect) -> None:
         self.gate = Gate(config.limits.requests)
         self.link = Link(connect, config.ready_s)
-        self.house = House(config, self.link)
+        self.traffic = Traffic()
+        self.house = House(config, self.link, self.traffic)
         self.litestar = Litestar(
             ROUTES,
             state=State({"house": self.house}),
@@ -40,7 +42,7 @@ class Application:
             debug=False,
             logging_config=None,
         )
-        self.asgi = Door(self.litestar, config, self.gate)
+        self.asgi = Door(self.litestar, config, self.gate, self.traffic)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Litestar) -> AsyncIterator[None]:

@@ -20,6 +20,7 @@ from litestar.types import ASGIApp, Message, Receive, Send
 from tokenix.gateway.config import GatewayConfig
 from tokenix.gateway.errors import ApiError, internal, unavailable
 from tokenix.gateway.keys import Caller, KeyRing
+from tokenix.gateway.traffic import Traffic
 
 log = structlog.get_logger("tokenix.gateway")
 
@@ -73,11 +74,12 @@ class Gate:
 class Door:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, config: GatewayConfig, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, config: GatewayConfig, gate: Gate, traffic: Traffic) -> None:
         self._app = app
         self._limits = config.limits
         self._keys = KeyRing(config.keys, config.tenant)
         self._gate = gate
+        self._traffic = traffic
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -93,7 +95,9 @@ class Door:
         request_id = given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(12)
         began_s, status = time.monotonic(), 0
         notes: dict[str, Any] = {}
-        scope["state"] |= {"request_id": request_id, "notes": notes, "gate": self._gate}
+        scope["state"] |= {
+            "request_id": request_id, "notes": notes, "gate": self._gate, "traffic": self._traffic,
+        }  # fmt: skip
 
         async def reply(message: Message) -> None:
             nonlocal status
@@ -125,6 +129,9 @@ class Door:
         finally:
             if inside:
                 self._gate.leave()
+            self._traffic.note_request(scope["path"], scope["method"], status)
+            if "aborted" in notes:
+                self._traffic.note_disconnect(scope["path"])
             log.info(
                 "request", request_id=request_id, method=scope["method"], path=scope["path"],
                 status=status, seconds=round(time.monotonic() - began_s, 4), **notes,

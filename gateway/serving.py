@@ -15,6 +15,7 @@ from tokenix.gateway.job import Job
 from tokenix.gateway.keys import Caller
 from tokenix.gateway.likely import Vocabulary
 from tokenix.gateway.link import Link
+from tokenix.gateway.traffic import Traffic
 from tokenix.syscalls.aio import Syscalls
 from tokenix.syscalls.texts import ModelInfo
 
@@ -22,9 +23,10 @@ from tokenix.syscalls.texts import ModelInfo
 class House:
     """What all requests share."""
 
-    def __init__(self, config: GatewayConfig, link: Link) -> None:
+    def __init__(self, config: GatewayConfig, link: Link, traffic: Traffic) -> None:
         self.config = config
         self.link = link
+        self.traffic = traffic
         self._vocabularies: tuple[str, Vocabulary] = ("", Vocabulary())
 
     def vocabulary(self) -> Vocabulary:
