@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenix.cli import stdout
-from tokenix.cli.loading import loading
+from tokenix.cli.machine import DEFAULT_MODEL, open_machine
 from tokenix.cli.status import OK, UsageError
-from tokenix.syscalls.inproc import boot
 from tokenix.syscalls.types import (
     Output,
     Pid,
@@ -25,8 +24,6 @@ from tokenix.syscalls.types import (
     text_of,
 )
 
-DEFAULT_MODEL = "smollm2"
-
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -35,10 +32,11 @@ class RunOptions:
     spawn: SpawnOptions = field(default_factory=SpawnOptions)
     system: str | None = None
     device_pages: int | None = None
-    kv_dtype: str = "f16"
-    policy: str = "progress"
+    kv_dtype: str | None = None
+    policy: str | None = None
     json: bool = False
     quiet: bool = False
+    socket: str | None = None
 
     @property
     def raw(self) -> bool:
@@ -95,21 +93,28 @@ def run(words: Sequence[str], options: RunOptions) -> int:
     if prompt is None and (options.json or not sys.stdout.isatty()):
         raise UsageError("no prompt: an interactive chat needs a terminal and has no --json")
     began_s = time.monotonic()
-    with loading(options.quiet or options.json) as progress:
-        k = boot(
-            model,
-            device_pages=options.device_pages,
-            kv_dtype=options.kv_dtype,
-            policy=options.policy,
-            progress=progress,
-        )
-    with k:
+    named = model if model in words else None
+    with open_machine(named, options) as k:
         load_s = time.monotonic() - began_s
         if prompt is None:
-            from tokenix.cli.chat import Chat
+            return _converse(k, options)
+        return answer(k, k.model().name, prompt, options, load_s)
 
-            return Chat(k, model, options).run()
-        return answer(k, model, prompt, options, load_s)
+
+def converse(model: str | None, options: RunOptions) -> int:
+    """`tokenix chat`. Exit code."""
+    if options.system is not None and options.raw:
+        raise UsageError("--system needs the chat template, which --raw turns off")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("a chat needs a terminal; tokenix run answers one prompt without")
+    with open_machine(model, options) as k:
+        return _converse(k, options)
+
+
+def _converse(k: Syscalls, options: RunOptions) -> int:
+    from tokenix.cli.chat import Chat
+
+    return Chat(k, k.model().name, options).run()
 
 
 def answer(k: Syscalls, model: str, prompt: str, options: RunOptions, load_s: float) -> int:

@@ -22,6 +22,12 @@ bench = App(
     help_format="plaintext",
     default_parameter=Parameter(negative=""),
 )
+for _name, _place in (
+    ("attention", "tokenix.cli.benchattention:attention"),
+    ("kv-quality", "tokenix.cli.kvquality:kv_quality"),
+    ("swap", "tokenix.cli.benchswap:swap"),
+):
+    bench.command(_place, name=_name)
 
 
 @bench.command

@@ -6,6 +6,8 @@ import sys
 OK = 0
 FAILED = 1
 USAGE = 2
+NO_DAEMON = 69
+"""As in sysexits.h: a service is unavailable."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 """What a shell reports for a program that SIGPIPE ended."""

@@ -2,6 +2,9 @@
 
 import os
 import sys
+from typing import Any
+
+import msgspec
 
 
 class StdoutClosed(Exception):
@@ -26,3 +29,8 @@ def discard() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
+
+
+def write_json(value: Any) -> None:
+    """One line of JSON: plain values, and records of the system calls."""
+    write(msgspec.json.encode(value).decode() + "\n")

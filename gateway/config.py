@@ -40,6 +40,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     port: int = 8000
     uds: str = ""
     """Listen on this Unix socket instead of host and port."""
+    fd: int = -1
+    """A listening socket that was inherited; host, port and uds only tell then where it listens."""
+    parent: int = 0
+    """The process that has started this one, which ends when that is gone; 0: it lives on."""
     socket: str = ""
     """The kernel's socket; "": where `tokenix.connect` looks for it."""
     keys: tuple[ApiKey, ...] = ()

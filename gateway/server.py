@@ -31,6 +31,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: GatewayConfig, connect: Connect) -> None:
         self.application = Application(config, connect)
         self._drain_s = config.drain_s
+        self._parent = config.parent
         self._draining: asyncio.Task[None] | None = None
         super().__init__(uvicorn.Config(
             self.application.asgi,
@@ -57,6 +58,30 @@ class Server(uvicorn.Server):
             log.warning("stopping now")
             self.should_exit = self.force_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._parent:
+            self._mind_parent()
+
+    def _mind_parent(self) -> None:
+        """Notice its end."""
+        loop = asyncio.get_running_loop()
+
+        def orphaned() -> None:
+            log.warning("the daemon is gone; stopping")
+            self.application.gate.stop_all()
+            self.should_exit = True
+
+        try:
+            death = os.pidfd_open(self._parent)
+        except ProcessLookupError:
+            orphaned()
+            return
+        if os.getppid() != self._parent:  # it was gone before, and its number is another's
+            orphaned()
+            return
+        loop.add_reader(death, lambda: (loop.remove_reader(death), orphaned()))
+
     def drain(self) -> None:
         """Take nothing new; exit when all is answered, or after `drain_s`."""
         self._draining = asyncio.get_running_loop().create_task(self._drain())
@@ -77,7 +102,9 @@ class Server(uvicorn.Server):
 def serve(config: GatewayConfig, connect: Connect) -> None:
     """Serve until a signal. SystemExit 1 if it cannot listen there."""
     server = Server(config, connect)
-    if config.uds:
+    if config.fd >= 0:
+        server.run(sockets=[socket.socket(fileno=config.fd)])
+    elif config.uds:
         server.run(sockets=[_listen_on_path(config.uds)])
     else:
         server.run()

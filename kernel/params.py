@@ -65,16 +65,20 @@ class Params:
     """Fill freed frames with junk (tests)."""
 
     def __post_init__(self) -> None:
-        assert 0 < self.max_zombies <= self.max_processes, "zombies are processes"
-        assert self.default_max_tokens >= 1 and self.pipe_tokens >= 1
-        assert 0 <= self.max_shm_share < 1, "segments leave frames for processes"
-        assert 0 <= self.reclaim_low_share <= self.reclaim_high_share <= 0.5, "watermarks"
-        assert 0 <= self.sink_low_share <= self.sink_high_share <= 0.5, (
-            "watermarks of the host tier"
-        )
-        assert self.image_idle_s is None or self.image_idle_s > 0
-        assert self.max_image_bytes >= 0 and self.image_io_s > 0 and self.image_bytes_per_s > 0
+        assert 0 < self.max_zombies <= self.max_processes, "max_zombies: at most max_processes"
+        for name in ("default_max_tokens", "pipe_tokens", "max_faults", "max_forks"):
+            assert getattr(self, name) >= 1, f"{name}: at least 1"
+        for name in ("stdin_tokens", "max_waiting_calls", "max_metered_tenants", "max_image_bytes"):
+            assert getattr(self, name) >= 0, f"{name}: at least 0"
+        for name in ("trace_events", "attention_every"):
+            assert getattr(self, name) >= 1, f"{name}: at least 1"
+        for name in ("image_io_s", "image_bytes_per_s"):
+            assert getattr(self, name) > 0, f"{name}: above 0"
+        assert 0 <= self.max_shm_share < 1, "max_shm_share: below 1, processes need frames too"
+        for tier in ("reclaim", "sink"):
+            low, high = getattr(self, f"{tier}_low_share"), getattr(self, f"{tier}_high_share")
+            assert 0 <= low <= high <= 0.5, (
+                f"{tier}_low_share: at most {tier}_high_share, and that at most 0.5"
+            )
+        assert self.image_idle_s is None or self.image_idle_s > 0, "image_idle_s: above 0"
         assert self.prefix_policy in POLICIES, f"prefix_policy: {', '.join(POLICIES)}"
-        assert self.attention_every >= 1
-        assert self.max_metered_tenants >= 0
-        assert self.max_faults >= 1 and self.max_forks >= 1

@@ -8,6 +8,7 @@ import hashlib
 import marshal
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -44,11 +45,11 @@ class TraceRing:
 
     def since(self, seq: int, limit: int, pid: Pid | None = None) -> Iterator[TraceEvent]:
         """Events with a greater number than `seq`, oldest first, at most `limit`."""
-        left = limit
-        for event in self._events:
+        left, known = limit, len(self._events) - (self._seq - seq)
+        for event in islice(self._events, max(0, known), None):
             if left <= 0:
                 return
-            if event.seq > seq and (pid is None or event.pid == pid):
+            if pid is None or event.pid == pid:
                 left -= 1
                 yield event
 

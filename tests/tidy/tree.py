@@ -9,7 +9,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PACKAGES = ("mm", "swap", "sched", "models", "drivers", "kernel", "syscalls", "gateway", "cli", "bench")
+PACKAGES = (
+    "mm", "swap", "sched", "models", "drivers", "kernel", "syscalls", "gateway", "daemon", "cli",
+    "bench",
+)  # fmt: skip
 """The folders that make up the import package `tokenix`, as shipped in the wheel."""
 
 FOLDERS = (*PACKAGES, "examples", "tests")

@@ -1,0 +1,88 @@
+"""`tokenix keys`: API keys of the gateway."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from tokenix.cli import stdout
+from tokenix.cli.options import Json
+from tokenix.cli.status import OK, Failure, UsageError
+from tokenix.cli.table import printable, table
+from tokenix.daemon import keyfile
+from tokenix.gateway.keys import Role
+
+KeysFile = Annotated[
+    Path | None,
+    Parameter(name="--file", env_var="TOKENIX_HTTP_KEYS", help="Of keys; default: the usual one."),
+]
+
+keys = App(
+    name="keys",
+    help="Make, list and revoke API keys of the gateway; it reads them when it starts.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=""),
+)
+
+
+@keys.command
+def new(
+    *,
+    tenant: Annotated[str, Parameter(help="Whom the key lets in.")],
+    root: Annotated[bool, Parameter(help="It may do everything.")] = False,
+    metrics: Annotated[bool, Parameter(help="It may read /metrics, and nothing else.")] = False,
+    file: KeysFile = None,
+    json: Json = False,
+) -> int:
+    """Make a key and print it, once: only its hash is kept."""
+    if root and metrics:
+        raise UsageError("--root and --metrics exclude each other")
+    if not tenant.strip():
+        raise UsageError("--tenant needs a name")
+    role: Role = "root" if root else "metrics" if metrics else "tenant"
+    secret, kept = keyfile.add_key(file or keyfile.usual_path(), tenant, role)
+    if json:
+        stdout.write_json({"key": secret, "id": kept.id, "tenant": tenant, "role": role})
+    else:
+        stdout.write(secret + "\n")
+    return OK
+
+
+@keys.command(name="list")
+def list_keys(*, file: KeysFile = None, json: Json = False) -> int:
+    """List the keys: whom each lets in, and since when it is there."""
+    path = file or keyfile.usual_path()
+    found = keyfile.read_keys(path) if path.exists() else ()
+    if json:
+        stdout.write_json(
+            [
+                {"id": k.id, "tenant": k.tenant, "role": k.role, "created_s": k.created_s}
+                for k in found
+            ]
+        )
+        return OK
+    rows = [
+        (k.id, k.role, time.strftime("%Y-%m-%d", time.gmtime(k.created_s)), printable(k.tenant))
+        for k in found
+    ]
+    stdout.write(table(("ID", "ROLE", "CREATED", "TENANT"), rows, left=("ID", "ROLE")))
+    return OK
+
+
+@keys.command
+def revoke(
+    identity: Annotated[str, Parameter(name="ID", help="As tokenix keys list shows it.")],
+    *,
+    file: KeysFile = None,
+    json: Json = False,
+) -> int:
+    """Take a key off the file."""
+    path = file or keyfile.usual_path()
+    try:
+        gone = keyfile.drop_key(path, identity)
+    except KeyError:
+        raise Failure(f"no key {identity!r} in {path}; tokenix keys list shows them") from None
+    if json:
+        stdout.write_json({"id": gone.id, "tenant": gone.tenant, "role": gone.role})
+    return OK

@@ -1,0 +1,15 @@
+"""Options that many commands have."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
+Socket = Annotated[
+    str | None,
+    Parameter(
+        name="--socket",
+        env_var="TOKENIX_SOCKET",
+        help="Socket of the daemon; default: the one in the runtime directory.",
+    ),
+]

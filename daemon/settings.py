@@ -1,0 +1,49 @@
+"""What the gateway's process is told (`gateway/config.py`), from the daemon's options."""
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+
+from tokenix.daemon.keyfile import as_api_key, read_keys, usual_path
+from tokenix.daemon.options import HttpOptions, ServeOptions
+from tokenix.gateway.config import GatewayConfig, Limits
+from tokenix.gateway.keys import ApiKey
+
+
+def gateway_settings(socket: Path, options: ServeOptions) -> GatewayConfig:
+    """OSError, EINVAL among others: what is wrong with them, in one line."""
+    try:
+        return _settings(socket, options)
+    except ValueError as why:
+        raise OSError(errno.EINVAL, f"http: {why}") from None
+
+
+def _settings(socket: Path, options: ServeOptions) -> GatewayConfig:
+    http = options.http
+    limits = {name: int(n) if n == int(n) else n for name, n in http.limits.items()}
+    return GatewayConfig(
+        host=http.host,
+        port=http.port,
+        uds=http.uds,
+        parent=os.getpid(),
+        socket=str(socket),
+        keys=api_keys(http),
+        tenant=http.tenant,
+        aliases=dict(http.alias),
+        metrics_compat="" if http.metrics_compat == "none" else http.metrics_compat,
+        ping_s=http.ping_s,
+        queue_s=http.queue_s,
+        ready_s=http.ready_s,
+        drain_s=options.drain_s,
+        limits=msgspec.convert(limits, Limits),
+    )
+
+
+def api_keys(http: HttpOptions) -> tuple[ApiKey, ...]:
+    """Those of the file that is named, or of the usual one if that exists. OSError."""
+    path = usual_path() if http.keys is None else Path(http.keys).expanduser()
+    if http.keys is None and not path.exists():
+        return ()
+    return tuple(map(as_api_key, read_keys(path)))

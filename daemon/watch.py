@@ -1,0 +1,75 @@
+"""What the kernel tells of itself, in the daemon's log: every process that did not end well, with
+its reason, and faults of the machine."""
+
+from structlog.typing import FilteringBoundLogger
+
+from tokenix.syscalls.types import Syscalls, TraceEvent
+
+BATCH = 1000
+
+ENDS = {
+    "error": "error",
+    "refused": "warning",
+    "deadline": "warning",
+    "pages": "warning",
+    "killed": "info",
+    "terminated": "info",
+}
+"""Reason of an end -> level; the other reasons are what was asked for."""
+
+FAULTS = {
+    "device-fault": "error",
+    "copy-failed": "warning",
+    "image-failed": "warning",
+    "image-late": "warning",
+    "image-refused": "warning",
+    "no-image": "warning",
+    "reaped-unread": "warning",
+    "swap-file": "info",
+    "sysctl": "info",
+}
+"""Kind of an event -> level."""
+
+
+class Watch:
+    """Reads the kernel's trace."""
+
+    def __init__(self, k: Syscalls, log: FilteringBoundLogger) -> None:
+        self._k = k
+        self._log = log
+        self._since = 0
+
+    def look(self) -> None:
+        """Log what has happened since the last look. OSError: the kernel has failed."""
+        while events := self._k.trace(None, self._since, BATCH):
+            for event in events:
+                self._tell(event)
+            self._since = events[-1].seq
+
+    def _tell(self, event: TraceEvent) -> None:
+        facts = dict(event.detail)
+        if event.kind == "exit":
+            level = ENDS.get(str(facts["reason"]))
+            if level is not None:
+                told = {"reason": facts["reason"], "output_tokens": facts["output"]}
+                if facts["error"]:
+                    told["error"] = facts["error"]
+                what = "process ended" if level == "info" else "process failed"
+                self._say(level, what, event, told)
+        elif event.kind in FAULTS:
+            self._say(FAULTS[event.kind], event.kind, event, facts)
+
+    def _say(
+        self, level: str, what: str, event: TraceEvent, facts: dict[str, str | int | float]
+    ) -> None:
+        if event.pid is not None:
+            facts = {"pid": event.pid, **self._who(event), **facts}
+        getattr(self._log, level)(what, **facts)
+
+    def _who(self, event: TraceEvent) -> dict[str, str | int | float]:
+        assert event.pid is not None
+        try:
+            process = self._k.stat(event.pid)
+        except ProcessLookupError:
+            return {}
+        return {"tenant": process.tenant, "name": process.name}

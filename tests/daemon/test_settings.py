@@ -1,0 +1,172 @@
+"""`tokenix config`, `tokenix keys`, `completion`, `abi`, `show`: no daemon is needed."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenix.cli.status import FAILED, OK, USAGE
+from tokenix.daemon import keyfile
+from tokenix.daemon.sizes import bytes_of
+from tokenix.gateway.keys import KeyRing
+from tokenix.tests.daemon.daemons import command, environment
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "settings" / "tokenix" / "config.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def config(home: Path, *words: str, **env: str) -> dict[str, Any]:
+    done = command("config", "show", *words, "--json", env=environment(home, **env))
+    assert done.returncode == OK and done.stderr == "", done.stderr
+    return json.loads(done.stdout)
+
+
+def test_precedence_and_origins(tmp_path: Path, file: Path) -> None:
+    file.write_text(
+        'model = "of-the-file"\ndevice_pages = 12\nthreads = 1\nswap_bytes = "2G"\n'
+        '[http]\nport = 9000\nhost = "127.0.0.2"\n[http.alias]\n"gpt-4" = "smollm2"\n'
+        "[sched]\ntarget_stream_s = 2.5\n[kernel]\nimage_idle_s = 3\n"
+    )
+    found = config(
+        tmp_path, "--threads", "3", TOKENIX_THREADS="2", TOKENIX_HTTP_PORT="9001",
+        TOKENIX_UNRELATED="x",
+    )  # fmt: skip
+    expected = {
+        "model": ("of-the-file", str(file)),
+        "device_pages": (12, str(file)),
+        "threads": (3, "flag"),
+        "swap_bytes": (2 << 30, str(file)),
+        "http.port": (9001, "TOKENIX_HTTP_PORT"),
+        "http.host": ("127.0.0.2", str(file)),
+        "http.alias": ({"gpt-4": "smollm2"}, str(file)),
+        "sched": ({"target_stream_s": 2.5}, str(file)),
+        "kernel.image_idle_s": (3, str(file)),
+        "policy": ("progress", "default"),
+        "drain_s": (30, "default"),
+        "log.level": ("info", "default"),
+    }
+    assert {name: (found[name]["value"], found[name]["from"]) for name in expected} == expected
+    text = command("config", "show", env=environment(tmp_path)).stdout
+    assert "image_idle_s" in text and str(file) in text and "gpt-4=smollm2" in text
+
+
+def test_which_file(tmp_path: Path, file: Path) -> None:
+    def path(*words: str, **env: str) -> str:
+        return command("config", "path", *words, env=environment(tmp_path, **env)).stdout.strip()
+
+    assert path() == str(file), "where one would be"
+    file.write_text("threads = 1\n")
+    assert path() == str(file)
+    other = tmp_path / "other.toml"
+    other.write_text("threads = 2\n")
+    assert path(TOKENIX_CONFIG=str(other)) == str(other)
+    assert config(tmp_path, TOKENIX_CONFIG=str(other))["threads"]["value"] == 2
+    assert config(tmp_path, "--config", str(file), TOKENIX_CONFIG=str(other))["threads"][
+        "from"
+    ] == str(file)
+    done = command("config", "show", "--config", "nowhere.toml", env=environment(tmp_path))
+    assert done.returncode == FAILED and "nowhere.toml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense = 1", "nonsense"),
+        ("[http]\nprot = 1", "[http][prot]"),
+        ("[htpt]\nport = 1", "htpt"),
+        ('[http]\nport = "many"', "[http][port]"),
+        ("[http]\nport = 1.5", "[http][port]"),
+        ("[http]\nport = 70000", "port"),
+        ("http = 3", "http"),
+        ("device_pages = true", "device_pages"),
+        ("swap_resume = 7", "swap_resume"),
+        ("[kernel]\npipe_tokens = []", "pipe_tokens"),
+        ("[kernel]\nnonsense = 1", "nonsense"),
+        ("[sched]\nmargin_s = 'x'", "margin_s"),
+        ("[log]\nlevel = 'loud'", "level"),
+        ("device_pages = ", "Invalid value"),
+        ("\xff", "config.toml"),
+    ],
+)
+def test_mistakes_in_the_file_are_one_line(
+    text: str, said: str, tmp_path: Path, file: Path
+) -> None:
+    file.write_bytes(text.encode("latin-1"))
+    done = command("config", "show", env=environment(tmp_path))
+    assert (done.returncode, done.stdout) == (USAGE, ""), done.stdout
+    assert done.stderr.startswith("tokenix: error: ") and done.stderr.count("\n") == 1
+    assert said in done.stderr and "config.toml" in done.stderr
+
+
+def test_api_keys(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    path = tmp_path / "settings" / "tokenix" / "keys.jsonl"
+    secret = command("keys", "new", "--tenant", "acme", env=env).stdout.strip()
+    made = json.loads(command("keys", "new", "--tenant", "ops", "--root", "--json", env=env).stdout)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert secret not in path.read_text() and made["key"] not in path.read_text()
+    known = json.loads(command("keys", "list", "--json", env=env).stdout)
+    assert [(key["tenant"], key["role"]) for key in known] == [("acme", "tenant"), ("ops", "root")]
+    ring = KeyRing([keyfile.as_api_key(key) for key in keyfile.read_keys(path)], "nobody")
+    caller = ring.find(b"Bearer " + secret.encode())
+    assert caller is not None and (caller.tenant, caller.role) == ("acme", "tenant")
+    assert ring.find(b"Bearer tkx-wrong") is None
+
+    assert command("keys", "revoke", known[0]["id"], env=env).returncode == OK
+    assert [key.tenant for key in keyfile.read_keys(path)] == ["ops"]
+    done = command("keys", "revoke", known[0]["id"], env=env)
+    assert done.returncode == FAILED and known[0]["id"] in done.stderr
+    assert "ops" in command("keys", "list", env=env).stdout
+    assert command("keys", "new", "--tenant", " ", env=env).returncode == USAGE
+    assert command("keys", "new", env=env).returncode == USAGE
+    with path.open("a") as more:
+        more.write("nonsense\n")
+    done = command("keys", "list", env=env)
+    assert done.returncode == USAGE and "line 2" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4096", 4096), ("1.5K", 1536), ("512M", 512 << 20), ("2g", 2 << 30), ("1TiB", 1 << 40),
+     ("3 MB", 3 << 20)],
+)  # fmt: skip
+def test_sizes(text: str, size: int) -> None:
+    assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "many", "G", "nan", "1e999", "1X"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="is no size"):
+        bytes_of(text)
+
+
+def test_completion_scripts(tmp_path: Path) -> None:
+    for shell, word in (("bash", "complete"), ("zsh", "#compdef"), ("fish", "complete -c")):
+        done = command("completion", shell, env=environment(tmp_path))
+        assert done.returncode == OK and word in done.stdout
+        assert all(name in done.stdout for name in ("vmstat", "swapon", "reverse"))
+
+
+def test_schema_of_the_socket(tmp_path: Path) -> None:
+    done = command("abi", "--schema", env=environment(tmp_path))
+    schema = json.loads(done.stdout)
+    assert schema["$schema"] and schema["version"] >= 1
+    version = command("abi", env=environment(tmp_path)).stdout
+    assert int(version) == schema["version"]
+
+
+def test_show_a_model(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    facts = json.loads(command("show", "smollm2", "--json", env=env).stdout)
+    assert facts["architecture"] == "llama" and facts["layers"] == 30
+    assert facts["parameters"] == 134_515_008 and facts["context_tokens"] == 8192
+    assert "Q4_1" in facts["quantization"] and facts["chat_template"]
+    text = command("show", "smollm2", env=env).stdout
+    assert "134.5M" in text and facts["path"] in text
+    assert command("show", "nothing", env=env).returncode == FAILED
