@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from tokenix.drivers.device import Device
+from tokenix.drivers.device import Device, DeviceInfo
 from tokenix.drivers.kvkind import KV_KINDS, KvKind
 from tokenix.kernel.calls import ImageDir, KernelError, Principal, Swapon, error
 from tokenix.kernel.core import Kernel
@@ -67,6 +67,8 @@ class Machine:
     image: "ProgramImage"
     kernel: Kernel
     pump: Pump
+    warnings: tuple[str, ...] = ()
+    """What is unwise about its sizes; in the trace as well."""
 
 
 def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
@@ -84,6 +86,9 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
         kernel.images.model, kernel.images.kv_dtype = image.fingerprint, options.kv_dtype
         kernel.images.thaw = partial(TextStream.thaw, image.tokenizer)
         kernel.images.thaw_grammar = image.grammars.thaw
+        warnings = find_warnings(device.info())
+        for text in warnings:
+            kernel.trace.add(0.0, None, "warning", text=text)
         pump = Pump(kernel, device)
     except BaseException:
         device.close()
@@ -93,7 +98,19 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
         _ask(pump, Swapon(options.swap_dir, options.swap_bytes))
     if options.image_dir is not None:
         _ask(pump, ImageDir(options.image_dir, options.swap_resume))
-    return Machine(image, kernel, pump)
+    return Machine(image, kernel, pump, warnings)
+
+
+def find_warnings(info: DeviceInfo) -> tuple[str, ...]:
+    """What works but is hardly meant. A host tier that is smaller than the device's churns: what is
+    paused to make room has none, is dropped, and is computed again."""
+    if not 0 < info.host_slots < info.frames:
+        return ()
+    return (
+        f"the host tier has {info.host_slots} pages, fewer than the device's {info.frames}: what "
+        f"is paused will often be computed again; give host_pages of at least {info.frames}, or 0 "
+        "to do without it",
+    )
 
 
 def _ask(pump: Pump, request: Swapon | ImageDir) -> None:

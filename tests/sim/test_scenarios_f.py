@@ -249,7 +249,11 @@ def test_h1_every_pause_is_on_record(cache: bool) -> None:
     (pause,) = [dict(event.detail) for event in events if event.kind == "pause"]
     assert pause["reason"] == "stopped" and pause["mode"] == "swap"
     assert pause["pages"] >= pause["dirty"] > 0 and pause["tokens"] > len(PROMPT)
+    assert pause["tier"] == "host" and pause["kept"] == pause["clean"] + pause["dirty"]
     usage = machine.process(pid).usage
     assert usage.preemptions == 1 and usage.swapped_out_bytes > 0
     machine.call(Kill(pid, Signal.KILL), Principal("default"))
+    events = machine.kernel.trace.since(0, 1 << 30, pid)
+    (end,) = [dict(event.detail) for event in events if event.kind == "pause-end"]
+    assert end["way"] == "exit" and end["paused_s"] > 1.0
     machine.finish()

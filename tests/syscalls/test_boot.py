@@ -51,3 +51,15 @@ def test_the_default_pool_reckons_with_the_format(monkeypatch: pytest.MonkeyPatc
 def test_no_model_has_an_empty_name() -> None:
     with pytest.raises(FileNotFoundError, match="no model or file ''"):
         tokenix.boot("")
+
+
+def test_h3_a_host_tier_below_the_device_s_is_warned_of() -> None:
+    """H3: it churns. Whoever boots is told, and it is the first thing in the trace."""
+    with tokenix.boot("smollm2", device_pages=20, host_pages=8) as k:
+        (warning,) = k.machine.warnings
+        assert "8 pages" in warning and "20" in warning and "host_pages" in warning
+        first = k.trace(limit=1)[0]
+        assert first.kind == "warning" and dict(first.detail)["text"] == warning
+    for host_pages in (0, 20):
+        with tokenix.boot("smollm2", device_pages=20, host_pages=host_pages) as k:
+            assert k.machine.warnings == ()
