@@ -51,6 +51,8 @@ def serve(model: str, options: ServeOptions) -> int:
             settings()  # what is wrong with them is said before a model is loaded in vain, too
             door = stack.enter_context(Doorway(options.http))
         k = stack.enter_context(_boot(model, options, log))
+        for text in k.machine.warnings:
+            log.warning(text)
         port = k.port
         assert isinstance(port, LocalPort), "it was booted here"
         border = stack.enter_context(
