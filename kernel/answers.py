@@ -66,7 +66,11 @@ class Rusage:
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Prompt tokens whose KV was found in the prefix index at admission."""
+    """Prompt tokens whose KV was found in the prefix index at admission: on the device, or ..."""
+    cached_host_tokens: int = 0
+    """... in the host tier ..."""
+    cached_file_tokens: int = 0
+    """... or in the swap file, when it was spawned."""
     output_tokens: int = 0
     recomputed_tokens: int = 0
     """Tokens whose KV was computed more than once."""

@@ -31,6 +31,8 @@ def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
             f"a prompt of {prompt} tokens needs more than max_pages={request.max_pages}",
         )
     process = make(kernel, who.tenant, request, max_tokens)
+    prefill_rate = kernel.scheduler.rates.prefill_tokens_per_s
+    kernel.memory.note_known_prefix(process, prefill_rate)
     refusal = kernel.scheduler.check_arrival(process, kernel.view_of_now(), kernel.now_s)
     if refusal is not None:
         kernel.counters.refused += 1
@@ -42,9 +44,7 @@ def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
         )
     kernel.counters.spawned += 1
     kernel.add(process)
-    kernel.memory.prefetch_prefix(
-        process, kernel.scheduler.rates.prefill_tokens_per_s, kernel.now_s
-    )
+    kernel.memory.prefetch_prefix(process, prefill_rate, kernel.now_s)
     kernel.trace.add(
         kernel.now_s, process.pid, "spawn", tenant=who.tenant, prompt=prompt, max_tokens=max_tokens
     )

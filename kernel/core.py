@@ -329,6 +329,7 @@ class Kernel(Launch):
             if self.memory.awaits(process.pid):  # its slots were taken after the plan was made
                 self.move(process, State.FETCHING)
                 return False
+            self.scheduler.note_changed(process)  # it may have found some of its prompt
             return deep > 0  # it does without them
         if state is State.NEW:
             process.usage.queue_s = self.now_s - process.spawned_s

@@ -237,6 +237,17 @@ class Memory(Landing):
         ]
         return bool(pages), [event for page in pages for event in self.lose(page)]
 
+    def note_known_prefix(self, process: Process, prefill_tokens_per_s: float) -> None:
+        """What a newcomer need not compute, as it seems when it comes: as much as it would attach
+        now. What is in the swap file does not count, for it does not wait for that."""
+        space = process.space
+        if not self.index.count():
+            return
+        full = (process.length - 1) // space.page_tokens
+        space.extend_keys(process.tokens, full)
+        found = self._find_known(space, full, self._costs(prefill_tokens_per_s))
+        process.known_tokens = len(found) * space.page_tokens
+
     def prefetch_prefix(self, process: Process, prefill_tokens_per_s: float, now_s: float) -> int:
         """Pages of a newcomer's prompt that are in the swap file rise to the host tier while it
         waits, if that is quicker than computing them. Nobody waits for them. Returns how many."""
@@ -254,6 +265,7 @@ class Memory(Landing):
         del deep[self.copies.host.free_places :]
         if deep:
             self.copies.fetch(deep, now_s)
+            process.risen = deep
         return len(deep)
 
     # ---- inside ----
@@ -282,20 +294,32 @@ class Memory(Landing):
         """Find the pages behind what is mapped by their content, as far as loading them is worth
         it; at least one token stays to do."""
         space = process.space
+        risen, process.known_tokens, process.risen = process.risen, 0, []
         full = (process.length - 1) // space.page_tokens
         if space.computed != space.mapped * space.page_tokens or full <= space.mapped:
             return
         space.extend_keys(process.tokens, full)
+        found = self._find_known(space, full, costs)
+        space.attach(found)
+        if process.state is not State.NEW:
+            return
+        for page in found:
+            self.index.note_use(page)
+        usage = process.usage
+        below = [page for page in found if page.pfn is None]
+        deep = len(set(below).intersection(risen))
+        usage.cached_tokens += len(found) * space.page_tokens
+        usage.cached_host_tokens += (len(below) - deep) * space.page_tokens
+        usage.cached_file_tokens += deep * space.page_tokens
+
+    def _find_known(self, space: AddressSpace, full: int, costs: Costs) -> list[Page]:
+        """Pages behind what is mapped, of the first `full`, as far as loading them is worth it."""
         found = self.index.lookup(space.keys[:full])[space.mapped :]
         tokens = len(found) * space.page_tokens
         way = choose_restore(found, tokens, space.page_tokens, costs, self.restore)
         if way.cut is not None:
             del found[way.cut :]
-        space.attach(found)
-        for page in found if process.state is State.NEW else ():
-            self.index.note_use(page)
-        if process.state is State.NEW:
-            process.usage.cached_tokens = len(found) * space.page_tokens
+        return found
 
     def _find_alike(self, process: Process, costs: Costs) -> tuple[Pfn, int] | None:
         """A frame whose page begins as the newcomer's next one does, and how many tokens they have

@@ -10,6 +10,7 @@ from tokenix.kernel.calls import Grammar, Principal, TextStream
 from tokenix.kernel.meters import UNLISTED, Series
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid
+from tokenix.mm.page import Page
 from tokenix.mm.space import AddressSpace
 from tokenix.sched.entity import SchedEntity
 
@@ -52,6 +53,11 @@ class Process:
     furthest: int = 0
     """The most tokens whose KV it had computed when it lost some; below it, computing is computing
     again."""
+    known_tokens: int = 0
+    """A newcomer: of its prompt, what was on the device or in the host tier when it came. Void from
+    when its pages are attached: 0."""
+    risen: list[Page] = field(default_factory=list)
+    """A newcomer: pages of its prompt that were in the swap file when it came, and rise."""
 
     # ---- kernel/meters.py writes ----
     series: Series = UNLISTED
@@ -111,7 +117,7 @@ class Process:
     @property
     def todo_tokens(self) -> int:
         """Tokens whose KV is not computed yet: 1 for a decode, more for a prefill."""
-        return len(self.tokens) - self.space.computed - self.space.ahead
+        return len(self.tokens) - max(self.known_tokens, self.space.computed + self.space.ahead)
 
     @property
     def unread(self) -> int:

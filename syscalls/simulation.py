@@ -90,6 +90,12 @@ class Ended:
     """When each token was delivered."""
     preemptions: int
     recomputed_tokens: int
+    cached_tokens: int
+    """Of its prompt, found to be computed already; of those ..."""
+    cached_host_tokens: int
+    """... in the host tier ..."""
+    cached_file_tokens: int
+    """... and in the swap file."""
 
 
 def policies() -> tuple[str, ...]:
@@ -279,7 +285,8 @@ class SimMachine:
         self._ended.append(
             Ended(
                 pid, reason == "refused", reason == "length", times_s,
-                usage.preemptions, usage.recomputed_tokens,
+                usage.preemptions, usage.recomputed_tokens, usage.cached_tokens,
+                usage.cached_host_tokens, usage.cached_file_tokens,
             )
         )  # fmt: skip
 

@@ -269,7 +269,8 @@ def test_a_prompt_in_the_file_is_there_when_its_turn_comes() -> None:
     process = machine.process(other)
     machine.finish()
     assert moved(machine, Lane.FETCH) > 0
-    assert process.usage.cached_tokens == len(PROMPT) - 1
+    usage = process.usage
+    assert usage.cached_tokens == usage.cached_file_tokens == len(PROMPT) - 1
     assert {first, other} <= set(machine.ended)
 
 
