@@ -5,7 +5,7 @@ import math
 from collections import deque
 from dataclasses import replace
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.kernel.calls import PLAIN, Fork, Principal, Span, Spawn, error
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process

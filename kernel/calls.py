@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from tokenix.drivers.ops import SamplingParams, TokenMask
+from tokenix.drivers.sampling import SamplingParams, TokenMask
 from tokenix.kernel.answers import (
     ImageInfo,
     MetricsReport,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd
 from tokenix.kernel.birth import check_fits, check_spawn
 from tokenix.kernel.calls import Grammar, Principal, Spawn, TextStream, error

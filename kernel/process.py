@@ -4,7 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from tokenix.drivers.ops import SampleSpec, SamplingParams
+from tokenix.drivers.ops import SampleSpec
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd
 from tokenix.kernel.calls import Grammar, Principal, TextStream
 from tokenix.kernel.meters import UNLISTED, Series

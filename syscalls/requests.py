@@ -6,7 +6,7 @@ Used by the blocking (`inproc.py`) and the async (`aio.py`) interface alike.
 import errno
 import math
 import operator
-import random
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -24,7 +24,7 @@ from typing import (
 
 import msgspec
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.calls import Asks, Signal, Spawn, Write, error
 from tokenix.mm.ids import Pid
@@ -373,7 +373,7 @@ def _token_ids(items: Sequence[object]) -> tuple[int, ...]:
 
 
 def _any_seed(temperature: float) -> int:
-    return random.getrandbits(63) if temperature > 0 else 0
+    return int.from_bytes(os.urandom(8), "little") >> 1 if temperature > 0 else 0
 
 
 def _qos(name: str) -> Qos:

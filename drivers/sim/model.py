@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tokenix.drivers.ops import Sampled, SampleSpec, SamplingParams
+from tokenix.drivers.ops import Sampled, SampleSpec
+from tokenix.drivers.sampling import SamplingParams, TokenMask
 
 MASK = (1 << 64) - 1
 ORIGIN = 0x9E3779B97F4A7C15

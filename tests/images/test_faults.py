@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from tokenix.drivers.imagefile import measure
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.drivers.sim import Fault, FaultPlan
 from tokenix.drivers.sim.images import ImageFiles
 from tokenix.kernel import audit

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.drivers.sim import CostModel, expected_tokens
 from tokenix.kernel import audit
 from tokenix.kernel.answers import ImageInfo

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.kernel.calls import (
     CancelCall,
     Fork,

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.drivers.sim import Fault, FaultPlan, expected_tokens
 from tokenix.kernel import audit
 from tokenix.kernel.answers import ExitReason

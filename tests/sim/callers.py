@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.kernel.answers import ReadResult, WaitResult
 from tokenix.kernel.calls import (
     CancelCall,

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tokenix.drivers.ops import SamplingParams
+from tokenix.drivers.sampling import SamplingParams
 from tokenix.drivers.sim import expected_tokens
 from tokenix.kernel.calls import Fork, Kill, ShmOpen, ShmUnlink, Signal, Write
 from tokenix.kernel.params import Params
