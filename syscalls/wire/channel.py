@@ -168,6 +168,8 @@ class Channel:
                 sent = self._socket.send(self._unsent)
             except BlockingIOError:
                 return True
+            except (BrokenPipeError, ConnectionResetError):
+                sent = len(self._unsent)  # nobody reads; what was said before that still comes
             self._unsent = self._unsent[sent:]
         return bool(self._unsent)
 

@@ -33,9 +33,6 @@ from tokenix.syscalls.wire.framing import FrameError, Frames, append_frame
 from tokenix.syscalls.wire.inflight import BEGINS, Calls
 from tokenix.syscalls.wire.limits import WireLimits
 
-HELLO_BYTES = 4096
-"""The largest first frame."""
-
 log = logging.getLogger(__name__)
 
 
@@ -72,7 +69,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._limits = hub.limits
-        self._frames = Frames(HELLO_BYTES)
+        self._frames = Frames(hub.limits.frame_bytes)
         self._backlog: deque[bytes] = deque()
         """Frames that have come and may not be handled yet."""
         self._out = bytearray()
@@ -321,7 +318,6 @@ class Connection(asyncio.Protocol):
             )
         else:
             self._greeted = True
-            self._frames.limit_bytes = self._limits.frame_bytes
             peer = Peer(self._who.tenant, self._who.root)
             hub = self._hub
             self.send(Welcome(abi.VERSION, hub.name, hub.pid, peer, self._limits))

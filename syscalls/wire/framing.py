@@ -22,7 +22,7 @@ class Frames:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+        self._limit_bytes = limit_bytes
         self._parts: list[bytes] = []
         self._wanted = LENGTH_BYTES
         self.held_bytes = 0
@@ -40,9 +40,9 @@ class Frames:
         self._wanted = LENGTH_BYTES
         while end - at >= LENGTH_BYTES:
             size = int.from_bytes(data[at : at + LENGTH_BYTES], "little")
-            if not 0 < size <= self.limit_bytes:
+            if not 0 < size <= self._limit_bytes:
                 raise FrameError(
-                    errno.EMSGSIZE, f"a frame of {size} bytes; it may have 1 to {self.limit_bytes}"
+                    errno.EMSGSIZE, f"a frame of {size} bytes; it may have 1 to {self._limit_bytes}"
                 )
             begin = at + LENGTH_BYTES
             if end - begin < size:

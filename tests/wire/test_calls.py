@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -14,14 +13,6 @@ from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.wire.server import Server
 
 PROMPT = "Count from one to twenty."
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that is bound to come."""
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.005)
 
 
 def run(server: Server, story: Callable[[aio.Syscalls], Awaitable[None]]) -> None:
