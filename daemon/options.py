@@ -72,6 +72,9 @@ class HttpOptions:
     metrics_compat: Annotated[
         Literal["none", "vllm"], Parameter(help="vllm: metrics also have vLLM's names.")
     ] = "none"
+    otlp_endpoint: Annotated[
+        str, Parameter(help="URL of an OpenTelemetry collector for spans; needs tokenix[otel].")
+    ] = ""
     ping_s: Annotated[float, Parameter(help="A stream with nothing to say says so this often.")] = (
         15.0
     )

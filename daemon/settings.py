@@ -33,6 +33,7 @@ def _settings(socket: Path, options: ServeOptions) -> GatewayConfig:
         tenant=http.tenant,
         aliases=dict(http.alias),
         metrics_compat="" if http.metrics_compat == "none" else http.metrics_compat,
+        otlp_endpoint=http.otlp_endpoint,
         ping_s=http.ping_s,
         queue_s=http.queue_s,
         ready_s=http.ready_s,

@@ -96,7 +96,10 @@ class Answer:
         state = scope["state"]
         notes, gate = state["notes"], state["gate"]
         with state["traffic"].stream() if self.streams else contextlib.nullcontext():
-            await self._serve(notes, gate, receive, send)
+            try:
+                await self._serve(notes, gate, receive, send)
+            finally:
+                state["span"].note_generation(self.generation)
 
     async def _serve(self, notes: dict[str, Any], gate: Gate, receive: Receive, send: Send) -> None:
         events = Events(send)

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio.to_thread
 from litestar import Litestar, Request, Response
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
@@ -16,6 +17,7 @@ from tokenix.gateway.errors import ApiError, ErrorBody, internal, invalid
 from tokenix.gateway.link import Connect, Link, log
 from tokenix.gateway.routes import ROUTES
 from tokenix.gateway.serving import House
+from tokenix.gateway.spans import open_spans
 from tokenix.gateway.traffic import Traffic
 
 
@@ -42,7 +44,8 @@ class Application:
             debug=False,
             logging_config=None,
         )
-        self.asgi = Door(self.litestar, config, self.gate, self.traffic)
+        self.spans = open_spans(config.otlp_endpoint)
+        self.asgi = Door(self.litestar, config, self.gate, self.traffic, self.spans)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Litestar) -> AsyncIterator[None]:
@@ -51,6 +54,7 @@ class Application:
             yield
         finally:
             await self.link.close()
+            await anyio.to_thread.run_sync(self.spans.close)
 
 
 def _response(error: ApiError) -> Response[ErrorBody]:

@@ -2,6 +2,7 @@
 anything. The daemon fills it in from its own options."""
 
 import ipaddress
+from importlib.util import find_spec
 
 import msgspec
 
@@ -53,6 +54,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Other names of the served model: alias -> its name."""
     metrics_compat: str = ""
     """`vllm`: /metrics also has vLLM's names."""
+    otlp_endpoint: str = ""
+    """Spans of requests go there (OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces); needs
+    the extra `otel`. "": there are none."""
     ping_s: float = 15.0
     """A stream that has nothing to say says so this often."""
     queue_s: float = 5.0
@@ -73,9 +77,22 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             key.check()
         if self.metrics_compat not in ("", "vllm"):
             raise ValueError(f"metrics_compat is '' or 'vllm', not {self.metrics_compat!r}")
+        if self.otlp_endpoint:
+            _check_endpoint(self.otlp_endpoint)
         times = (self.ping_s, self.queue_s, self.ready_s, self.limits.header_s, self.limits.body_s)
         if min(times) <= 0 or self.drain_s < 0:
             raise ValueError("times must be positive")
+
+
+def _check_endpoint(endpoint: str) -> None:
+    if not endpoint.startswith(("http://", "https://")):
+        raise ValueError(f"otlp_endpoint is a URL of http or https, not {endpoint!r}")
+    try:
+        found = find_spec("opentelemetry.exporter.otlp.proto.http")
+    except ModuleNotFoundError:  # of what is above it
+        found = None
+    if found is None:
+        raise ValueError("otlp_endpoint needs opentelemetry; run: pip install 'tokenix[otel]'")
 
 
 def _is_loopback(host: str) -> bool:

@@ -20,6 +20,7 @@ from litestar.types import ASGIApp, Message, Receive, Send
 from tokenix.gateway.config import GatewayConfig
 from tokenix.gateway.errors import ApiError, internal, unavailable
 from tokenix.gateway.keys import Caller, KeyRing
+from tokenix.gateway.spans import Spans
 from tokenix.gateway.traffic import Traffic
 
 log = structlog.get_logger("tokenix.gateway")
@@ -74,12 +75,15 @@ class Gate:
 class Door:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, config: GatewayConfig, gate: Gate, traffic: Traffic) -> None:
+    def __init__(
+        self, app: ASGIApp, config: GatewayConfig, gate: Gate, traffic: Traffic, spans: Spans
+    ) -> None:
         self._app = app
         self._limits = config.limits
         self._keys = KeyRing(config.keys, config.tenant)
         self._gate = gate
         self._traffic = traffic
+        self._spans = spans
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -95,8 +99,10 @@ class Door:
         request_id = given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(12)
         began_s, status = time.monotonic(), 0
         notes: dict[str, Any] = {}
+        span = self._spans.begin(scope["path"], headers, request_id)
         scope["state"] |= {
             "request_id": request_id, "notes": notes, "gate": self._gate, "traffic": self._traffic,
+            "span": span,
         }  # fmt: skip
 
         async def reply(message: Message) -> None:
@@ -129,6 +135,7 @@ class Door:
         finally:
             if inside:
                 self._gate.leave()
+            span.end(status, notes)
             self._traffic.note_request(scope["path"], scope["method"], status)
             if "aborted" in notes:
                 self._traffic.note_disconnect(scope["path"])

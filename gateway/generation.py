@@ -7,6 +7,7 @@ and waited for before `run` returns, so that nothing of a request outlives it.
 """
 
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -34,9 +35,16 @@ class Generation:
         """Processes that have not been waited for, and the indices of their answers."""
         self.first: Pid | None = None
         """Of the first answer, once it is spawned."""
-        self.begun = False
-        """Whether any output has come."""
+        self.begun_s: float | None = None
+        """When the first output came, by the monotonic clock."""
+        self.used: list[tuple[bool, str, Rusage]] = []
+        """Of each answer that has ended: whether it is the first to its prompt, why, its usage."""
         self._of_prompt: tuple[int, int] | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether any output has come."""
+        return self.begun_s is not None
 
     async def run(self, take: Take, ended: Ended) -> None:
         """Generate everything. ApiError for what the kernel refuses, and for an end that is none:
@@ -87,7 +95,8 @@ class Generation:
         forks = self._job.n - 1 if index % self._job.n == 0 else 0
         async with contextlib.aclosing(self._kernel.follow(pid)) as results:
             async for result in results:
-                self.begun = True
+                if self.begun_s is None:
+                    self.begun_s = time.monotonic()
                 if forks and group is not None:
                     await self._fork(pid, index, forks, take, ended, group)
                     forks = 0
@@ -115,6 +124,8 @@ class Generation:
         if pid == self.first:
             self._of_prompt = (usage.prompt_tokens, usage.cached_tokens)
         del self._living[pid]
+        reason = result.reason if result.turn_ended is None else result.turn_ended.reason
+        self._note_used(index, "" if reason is None else reason.value, usage)
         await ended(index, result, usage)
 
     async def _end_all(self) -> None:
@@ -124,10 +135,14 @@ class Generation:
             for pid in self._living:
                 with contextlib.suppress(OSError):
                     await self._kernel.kill(pid, Signal.KILL)
-            for pid in self._living:
+            for pid, index in self._living.items():
                 with contextlib.suppress(OSError):
-                    await self._kernel.wait(pid)
+                    told = await self._kernel.wait(pid)
+                    self._note_used(index, told.reason.value, told.rusage)
         self._living.clear()
+
+    def _note_used(self, index: int, reason: str, usage: Rusage) -> None:
+        self.used.append((index % self._job.n == 0, reason, usage))
 
 
 def _one_of(several: BaseExceptionGroup[BaseException]) -> BaseException:

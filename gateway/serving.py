@@ -54,6 +54,7 @@ class House:
         self.check_model(model)
         state = request.scope["state"]
         caller: Caller = state["caller"]
+        state["span"].note_model(model, self.link.model.name, caller.tenant)
         return Serving(
             config=self.config,
             kernel=self.link.of(caller),
