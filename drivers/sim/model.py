@@ -150,6 +150,7 @@ def expected_tokens(
     min_tokens: int = 0,
     banned: tuple[int, ...] = (),
     prompt_tokens: int | None = None,
+    grammar: TokenMask | None = None,
 ) -> list[int]:
     """The oracle: up to `n` tokens that an undisturbed process outputs, computed without frames.
 
@@ -170,7 +171,9 @@ def expected_tokens(
         bans = banned
         if eos_token is not None and position - origin < min_tokens:
             bans += (eos_token,)
-        token = model.draw(fold, SampleSpec(params, sequence, origin, bans), position).token
+        token = model.draw(
+            fold, SampleSpec(params, sequence, origin, bans, grammar), position
+        ).token
         output.append(token)
         sequence.append(token)
         if token == eos_token and not ignore_eos:

@@ -34,6 +34,7 @@ from tokenix.drivers.ops import (
     SwapOff,
     SwapOn,
     TableDelta,
+    TokenMask,
 )
 from tokenix.mm.ids import Block, Pfn, Pid, Slot, Ticket
 
@@ -76,6 +77,7 @@ class Proc:
     banned: tuple[int, ...] = ()
     history: list[int] | None = None
     """What penalties are told instead of `tokens`."""
+    grammar: TokenMask | None = None
     drawn: list[Sampled] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,7 +89,7 @@ class Proc:
         spec = None
         if end == len(self.tokens):
             history = self.tokens if self.history is None else self.history
-            spec = SampleSpec(self.params, history, self.prompt, self.banned)
+            spec = SampleSpec(self.params, history, self.prompt, self.banned, self.grammar)
         return Row(self.pid, self.done, tuple(self.tokens[self.done : end]), spec)
 
     def take_delta(self) -> tuple[TableDelta, ...]:

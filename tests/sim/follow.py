@@ -115,6 +115,7 @@ class Follower:
             turn.expected = expected_tokens(
                 turn.prefix, max(2 * count, 16), process.sampling, self._vocab, self._eos_token,
                 ignore_eos=ignore_eos, min_tokens=process.min_tokens, prompt_tokens=turn.origin,
+                grammar=None if process.grammar is None else process.grammar.copy(),
             )  # fmt: skip
         assert turn.outputs == turn.expected[:count], (
             f"pid {self.pid}: output {count - 1} of turn {self._reading} is {token}, "
