@@ -63,7 +63,12 @@ def serving(stage: Syscalls, tmp_path: Path) -> Iterator[Serving]:
         yield start
     from tokenix.tests.wire.raw import until
 
-    until(lambda: not stage.ps(), "processes are left")
+    try:
+        until(lambda: not stage.ps(), "processes are left")
+    finally:  # they are not the next test's trouble
+        for process in stage.ps():
+            stage.kill(process.pid, tokenix.SIGKILL)
+            stage.wait(process.pid)
 
 
 @pytest.fixture

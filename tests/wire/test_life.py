@@ -201,9 +201,10 @@ def test_what_a_call_was_waiting_for_is_cancelled(serving: Serving, stage: Sysca
     server = serving()
     with Raw(server.path) as raw:
         pid = raw.call(SpawnText(PROMPT, {"max_tokens": 2, "keep_open": True, "detach": True}))
-        for _ in range(2):
+        while raw.call(calls.Read(pid)).turn_ended is None:
+            pass
+        for _ in range(3):
             raw.ask(calls.Read(pid))
-        raw.ask(calls.Read(pid))
         raw.ask(calls.Wait(pid))
         raw.send(abi.Follow(77, pid, 8))
         until(lambda: server.statistics().flows == 1)
