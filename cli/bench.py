@@ -24,6 +24,7 @@ bench = App(
 )
 for _name, _place in (
     ("attention", "tokenix.cli.benchattention:attention"),
+    ("grammar", "tokenix.cli.benchgrammar:grammar"),
     ("kv-quality", "tokenix.cli.kvquality:kv_quality"),
     ("swap", "tokenix.cli.benchswap:swap"),
 ):
