@@ -5,12 +5,17 @@ as everything else, and closed.
 """
 
 import asyncio
-from typing import Any, ClassVar
+import socket
+from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tokenix.gateway.config import Limits
 from tokenix.gateway.errors import ApiError, invalid
+
+UNSENT_BYTES: Final = 64 << 10
+"""Of a stream that its client has not taken, kept here and again by the system. More would only
+hide from the kernel how far its reader is."""
 
 
 class Connection(HttpToolsProtocol):
@@ -27,10 +32,15 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = 0
         self._reading = True
         """Whether the headers of a request are awaited or being read."""
+        self._refused = False
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES
+        )
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -43,20 +53,33 @@ class Connection(HttpToolsProtocol):
             if self._late is None:
                 self._watch()  # the first bytes of a further request
         super().data_received(data)
-        if self._reading and self._header_bytes > self.limits.header_bytes:
-            self._refuse(ApiError(
-                431, f"the headers are larger than {self.limits.header_bytes} bytes",
-                code="headers_too_large", close=True,
-            ))  # fmt: skip
+        if self._reading:
+            self._check_size(self._header_bytes)
 
     def on_headers_complete(self) -> None:
+        lines = sum(len(name) + len(value) + 4 for name, value in self.headers)
+        self._check_size(len(self.url) + lines)
         self._reading = False
         self._unwatch()
-        super().on_headers_complete()
+        if not self._refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._reading, self._header_bytes = True, 0
+        if not self._refused:
+            super().on_message_complete()
+            self._reading, self._header_bytes = True, 0
+
+    def _check_size(self, header_bytes: int) -> None:
+        limit = self.limits.header_bytes
+        if header_bytes > limit and not self._refused:
+            self._refuse(ApiError(
+                431, f"the headers are larger than {limit} bytes", code="headers_too_large",
+                close=True,
+            ))  # fmt: skip
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(invalid("this is not an HTTP request", code="invalid_http"))
@@ -83,7 +106,7 @@ class Connection(HttpToolsProtocol):
         """Answer without a request, and hang up. While an earlier request of the connection is
         being answered there is no place for this: it is only hung up."""
         self._unwatch()
-        self._reading = False
+        self._reading, self._refused = False, True
         if self.cycle is None or self.cycle.response_complete:
             body = error.body
             lines = [STATUS_LINE[error.status]]

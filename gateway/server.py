@@ -5,6 +5,7 @@ again      now
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -33,6 +34,8 @@ class Server(uvicorn.Server):
         self._drain_s = config.drain_s
         self._parent = config.parent
         self._draining: asyncio.Task[None] | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where it runs, once it does."""
         super().__init__(uvicorn.Config(
             self.application.asgi,
             host=config.host,
@@ -51,14 +54,14 @@ class Server(uvicorn.Server):
         ))  # fmt: skip
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal has come."""
-        if self._draining is None and not self.should_exit:
-            self.drain()
-        else:
-            log.warning("stopping now")
+        """A signal has come, at any moment."""
+        if self.loop is None or self.should_exit:
             self.should_exit = self.force_exit = True
+        else:
+            self.loop.call_soon_threadsafe(self.drain if self._draining is None else self.stop)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self._parent:
             self._mind_parent()
@@ -68,23 +71,30 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
 
         def orphaned() -> None:
-            log.warning("the daemon is gone; stopping")
-            self.application.gate.stop_all()
-            self.should_exit = True
+            if death >= 0:
+                loop.remove_reader(death)
+            log.warning("the daemon is gone")
+            self.stop()
 
-        try:
-            death = os.pidfd_open(self._parent)
-        except ProcessLookupError:
+        death = -1
+        if os.getppid() == self._parent:  # or it was gone before, and its number may be another's
+            with contextlib.suppress(ProcessLookupError):
+                death = os.pidfd_open(self._parent)
+        if death >= 0:
+            loop.add_reader(death, orphaned)
+        else:
             orphaned()
-            return
-        if os.getppid() != self._parent:  # it was gone before, and its number is another's
-            orphaned()
-            return
-        loop.add_reader(death, lambda: (loop.remove_reader(death), orphaned()))
 
     def drain(self) -> None:
         """Take nothing new; exit when all is answered, or after `drain_s`."""
-        self._draining = asyncio.get_running_loop().create_task(self._drain())
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    def stop(self) -> None:
+        """End what runs, with an error for its client, and exit."""
+        log.warning("stopping now")
+        self.application.gate.stop_all()
+        self.should_exit = True
 
     async def _drain(self) -> None:
         gate = self.application.gate
@@ -94,8 +104,7 @@ class Server(uvicorn.Server):
             async with asyncio.timeout(self._drain_s):
                 await gate.idle.wait()
         except TimeoutError:
-            log.warning("drained for long enough; cutting off what still runs")
-            gate.stop_all()
+            self.stop()
         self.should_exit = True
 
 

@@ -41,5 +41,12 @@ def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
 def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """After each test every page and every process is given back."""
     yield
-    if "k" in request.fixturenames:
-        rest(request.getfixturevalue("k"))
+    if "k" not in request.fixturenames:
+        return
+    machine: Syscalls = request.getfixturevalue("k")
+    try:
+        rest(machine)
+    finally:
+        for process in machine.ps():
+            machine.kill(process.pid, tokenix.SIGKILL)
+            machine.wait(process.pid)

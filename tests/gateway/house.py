@@ -12,28 +12,26 @@ import msgspec
 
 from tokenix.gateway.config import GatewayConfig
 from tokenix.gateway.server import Server
+from tokenix.kernel.calls import Principal
 from tokenix.syscalls.aio import Syscalls as AsyncSyscalls
 from tokenix.syscalls.inproc import Syscalls
-from tokenix.syscalls.port import LocalPort
+from tokenix.syscalls.port import ROOT, LocalPort
 
 PATIENCE_S = 60.0
 MODEL = "smollm2"
 HELLO = [{"role": "user", "content": "Say hello."}]
 
 
-class Kept(LocalPort):
-    """A way to the kernel whose end is not the kernel's."""
-
-    def close(self) -> None:
-        pass
-
-
 class Gateway:
     """A gateway that listens on a port of its own."""
 
+    reachable = True
+    """Whether it finds the kernel."""
+
     def __init__(self, k: Syscalls, config: GatewayConfig) -> None:
         self.k = k
-        self.reachable = True
+        self.lost = False
+        """Whether the kernel it has found is gone again."""
         self.server = Server(config, self._connect)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -45,29 +43,55 @@ class Gateway:
     async def _connect(self) -> AsyncSyscalls:
         if not self.reachable:
             raise ConnectionRefusedError(111, "nobody listens there")
-        return AsyncSyscalls(Kept(self.k.machine))
+        return AsyncSyscalls(Losable(self))
+
+    @classmethod
+    def over(cls, k: Syscalls, **options: Any) -> "Gateway":
+        return cls(k, msgspec.convert({"port": 0, **options}, GatewayConfig))
 
     def start(self) -> None:
         self.thread.start()
         until(lambda: self.server.started)
 
     def close(self) -> None:
-        self.server.should_exit = self.server.force_exit = True
+        self.server.should_exit = True
         self.thread.join(PATIENCE_S)
         self.listener.close()
+
+    def get(self, path: str, **headers: str) -> "Wire":
+        return Wire(self.port).send("GET", path, **headers)
 
     def post(self, path: str, body: Any, **headers: str) -> "Wire":
         return Wire(self.port).send("POST", path, body, **headers)
 
-    def chat(self, **fields: Any) -> "Wire":
+    def chat(self, room_bytes: int = 0, **fields: Any) -> "Wire":
         """A chat request, sent."""
         body = {"model": MODEL, "messages": HELLO, "temperature": 0, **fields}
-        return self.post("/v1/chat/completions", body)
+        return Wire(self.port, room_bytes).send("POST", "/v1/chat/completions", body)
+
+
+class Losable(LocalPort):
+    """A way to the kernel that may be lost; its end is not the kernel's."""
+
+    def __init__(self, gateway: Gateway, principal: Principal = ROOT) -> None:
+        super().__init__(gateway.k.machine, principal)
+        self._gateway = gateway
+
+    def submit(self, request: Any) -> Any:
+        if self._gateway.lost:
+            raise ConnectionResetError(104, "the kernel has hung up")
+        return super().submit(request)
+
+    def as_tenant(self, tenant: str) -> "Losable":
+        return Losable(self._gateway, Principal(tenant))
+
+    def close(self) -> None:
+        pass
 
 
 @contextlib.contextmanager
 def open_gateway(k: Syscalls, **options: Any) -> Iterator[Gateway]:
-    gateway = Gateway(k, msgspec.convert({"port": 0, **options}, GatewayConfig))
+    gateway = Gateway.over(k, **options)
     gateway.start()
     try:
         yield gateway
@@ -78,8 +102,13 @@ def open_gateway(k: Syscalls, **options: Any) -> Iterator[Gateway]:
 class Wire:
     """One HTTP/1.1 connection, by hand."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    def __init__(self, port: int, room_bytes: int = 0) -> None:
+        """`room_bytes`: how much may be on the way to it; 0: as usual."""
+        self.socket = socket.socket()
+        if room_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room_bytes)
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.connect(("127.0.0.1", port))
         self.read = b""
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -182,8 +211,8 @@ def until(true: Callable[[], Any], limit_s: float = PATIENCE_S) -> Any:
 
 def rest(k: Syscalls) -> None:
     """Everything is given back: no process, no zombie, all pages free or cached."""
-    until(lambda: not k.ps())
-    until(lambda: count_used(k) == 0)
+    until(lambda: not k.ps(), 20.0)
+    until(lambda: count_used(k) == 0, 20.0)
 
 
 def count_used(k: Syscalls) -> int:

@@ -1,0 +1,175 @@
+"""Every error has OpenAI's shape, the right status, and names what is wrong."""
+
+from typing import Any
+
+import openai
+import pytest
+
+import tokenix
+from tokenix.syscalls.inproc import Syscalls
+from tokenix.tests.gateway.house import HELLO, MODEL, Gateway, Wire, open_gateway
+
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+DEEP = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+FUNCTION = {"type": "function", "function": {"name": "f"}}
+
+BAD: dict[str, tuple[str, Any, str | None]] = {
+    "not JSON": (CHAT, b"{", None),
+    "not an object": (CHAT, [], None),
+    "no messages": (CHAT, {"messages": ...}, "messages"),
+    "no model": (CHAT, {"model": ...}, "model"),
+    "empty messages": (CHAT, {"messages": []}, "messages"),
+    "a role that is none": (CHAT, {"messages": [{"role": "x", "content": ""}]}, "messages[0].role"),
+    "a number as text": (CHAT, {"messages": [{"role": "user", "content": 3}]},
+                         "messages[0].content"),
+    "an image": (CHAT, {"messages": DEEP}, "messages[0].content[0]"),
+    "a text as number": (CHAT, {"temperature": "1"}, "temperature"),
+    "too hot": (CHAT, {"temperature": 2.1}, "temperature"),
+    "top_p 0": (CHAT, {"top_p": 0}, "top_p"),
+    "no tokens": (CHAT, {"max_tokens": 0}, "max_tokens"),
+    "min above max": (CHAT, {"max_tokens": 2, "min_tokens": 3}, "min_tokens"),
+    "no answers": (CHAT, {"n": 0}, "n"),
+    "too many answers": (CHAT, {"n": 17}, "n"),
+    "too many stops": (CHAT, {"stop": ["a"] * 17}, "stop"),
+    "an empty stop": (CHAT, {"stop": [""]}, None),
+    "a bias of no token": (CHAT, {"logit_bias": {"x": 1}}, "logit_bias"),
+    "a bias of an unknown token": (CHAT, {"logit_bias": {"999999": 1}}, "logit_bias"),
+    "too much bias": (CHAT, {"logit_bias": {"5": 101}}, "logit_bias[...]"),
+    "too many likely ones": (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    "likely ones without logprobs": (CHAT, {"top_logprobs": 2}, "top_logprobs"),
+    "options without a stream": (CHAT, {"stream_options": {"include_usage": True}},
+                                 "stream_options"),
+    "a schema without a schema": (CHAT, {"response_format": {"type": "json_schema"}},
+                                  "response_format.json_schema"),
+    "a form that is none": (CHAT, {"response_format": {"type": "xml"}}, "response_format.type"),
+    "a choice without tools": (CHAT, {"tool_choice": "required"}, "tool_choice"),
+    "a choice that is none": (CHAT, {"tools": [FUNCTION], "tool_choice": {
+        "type": "function", "function": {"name": "g"}}}, "tool_choice"),
+    "two tools of one name": (CHAT, {"tools": [FUNCTION, FUNCTION]}, "tools"),
+    "a tier that is none": (CHAT, {"service_tier": "gold"}, "service_tier"),
+    "a reader that stands still": (CHAT, {"reader_tokens_per_s": 0}, "reader_tokens_per_s"),
+    "echo": (TEXT, {"echo": True}, "echo"),
+    "suffix": (TEXT, {"suffix": "x"}, "suffix"),
+    "best of more": (TEXT, {"best_of": 3}, "best_of"),
+    "no prompt": (TEXT, {"prompt": ...}, "prompt"),
+    "an empty prompt": (TEXT, {"prompt": ""}, "prompt"),
+    "a mixed prompt": (TEXT, {"prompt": ["a", 3]}, "prompt"),
+    "a token that is none": (TEXT, {"prompt": [49999999]}, None),
+    "tokenize nothing": ("/tokenize", {"prompt": ...}, "prompt"),
+    "detokenize nonsense": ("/detokenize", {"tokens": [1 << 30]}, None),
+    "a template of nothing": ("/apply-template", {"messages": ...}, "messages"),
+}  # fmt: skip
+
+
+def body_for(path: str, changes: Any) -> Any:
+    if not isinstance(changes, dict):
+        return changes
+    body = {"model": MODEL, "messages": HELLO, "prompt": "1, 2,"}
+    if path == "/tokenize":
+        del body["messages"]
+    return {name: value for name, value in (body | changes).items() if value is not ...}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_requests(gateway: Gateway, name: str) -> None:
+    path, changes, param = BAD[name]
+    with gateway.post(path, body_for(path, changes)) as wire:
+        error = wire.error()
+        assert wire.status == 400, error
+        assert error["type"] == "invalid_request_error"
+        assert error["param"] == param, error
+        assert "\n" not in error["message"]
+
+
+def test_the_context_is_never_cut(gateway: Gateway, k: Syscalls) -> None:
+    long = [{"role": "user", "content": "word " * 2000}]
+    with gateway.chat(messages=long) as wire:
+        assert wire.error()["code"] == "context_length_exceeded"
+        assert wire.status == 400
+    with gateway.chat(max_tokens=100_000) as wire:
+        assert wire.error()["code"] == "context_length_exceeded"
+    with gateway.chat(stream=True, max_tokens=100_000) as wire:
+        assert wire.error()["code"] == "context_length_exceeded"
+        assert wire.status == 400
+
+
+ODD = [
+    ("GET", "/nothing", 404, "not_found"),
+    ("POST", "/v1/embeddings", 404, "not_found"),
+    ("GET", CHAT, 405, "method_not_allowed"),
+    ("DELETE", "/v1/models", 405, "method_not_allowed"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "status", "code"), ODD)
+def test_paths_and_methods(
+    gateway: Gateway, method: str, path: str, status: int, code: str
+) -> None:
+    with Wire(gateway.port).send(method, path, {} if method == "POST" else None) as wire:
+        assert wire.error()["code"] == code
+        assert wire.status == status
+        assert status != 405 or "allow" in wire.headers
+
+
+def test_an_unknown_model(gateway: Gateway) -> None:
+    with gateway.chat(model="gpt-5") as wire:
+        error = wire.error()
+        assert wire.status == 404 and error["code"] == "model_not_found"
+        assert error["param"] == "model"
+
+
+def test_no_body(gateway: Gateway) -> None:
+    with Wire(gateway.port).send("POST", CHAT, b"") as wire:
+        wire.error()
+        assert wire.status == 400
+
+
+MEDIA = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+
+
+@pytest.mark.parametrize("media", MEDIA)
+def test_other_media(gateway: Gateway, media: str) -> None:
+    with gateway.post(CHAT, b"{}", Content_Type=media) as wire:
+        assert wire.error()["code"] == "unsupported_media_type"
+        assert wire.status == 415
+
+
+def test_what_is_not_http(gateway: Gateway) -> None:
+    with Wire(gateway.port) as wire:
+        wire.socket.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert wire.error()["code"] == "invalid_http"
+        assert wire.closed()
+
+
+HURRY = {"target_interactive_s": 1e-6, "target_stream_s": 1e-6}
+
+
+def test_overload_is_429_with_retry_after(client: openai.OpenAI) -> None:
+    """The pool is busy, and first tokens are wanted at once."""
+    with (
+        tokenix.boot("smollm2", device_pages=16, tunables=HURRY) as k,
+        open_gateway(k) as gateway,
+    ):
+        wires = [
+            gateway.chat(messages=[{"role": "user", "content": "word " * 100}], max_tokens=60)
+            for _ in range(6)
+        ]
+        statuses = []
+        for wire in wires:
+            body = wire.json()
+            statuses.append(wire.status)
+            if wire.status == 429:
+                assert body["error"]["code"] == "rate_limit_exceeded"
+                assert int(wire.headers["retry-after"]) >= 1
+            wire.close()
+        assert 429 in statuses
+
+
+def test_the_openai_package_knows_them(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as bad:
+        client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=100_000)
+    assert bad.value.code == "context_length_exceeded"
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.chat.completions.create(model="x", messages=HELLO)
+    assert unknown.value.code == "model_not_found"
