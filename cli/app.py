@@ -1,54 +1,10 @@
 """The commands, by name. The module of a command is imported when it is the one that runs."""
 
-import gc
-
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import tokenix
+from tokenix.cli.commands import COMMANDS
 from tokenix.cli.status import OK, UsageError
-
-COMMANDS = {
-    "Serving": {
-        "serve": "tokenix.cli.serve:serve",
-        "config": "tokenix.cli.settings:config",
-        "keys": "tokenix.cli.apikeys:keys",
-        "abi": "tokenix.cli.schema:abi",
-    },
-    "Asking": {
-        "run": "tokenix.cli.asking:run",
-        "chat": "tokenix.cli.asking:chat",
-        "list": "tokenix.cli.models:list_command",
-        "show": "tokenix.cli.models:show",
-    },
-    "Processes": {
-        "ps": "tokenix.cli.processes:ps",
-        "stat": "tokenix.cli.processes:stat",
-        "wait": "tokenix.cli.processes:wait",
-        "kill": "tokenix.cli.signals:kill",
-        "nice": "tokenix.cli.signals:nice",
-        "suspend": "tokenix.cli.imagefiles:suspend",
-        "resume": "tokenix.cli.imagefiles:resume",
-        "images": "tokenix.cli.imagefiles:images",
-    },
-    "The machine": {
-        "vmstat": "tokenix.cli.memory:vmstat",
-        "free": "tokenix.cli.memory:free",
-        "swapon": "tokenix.cli.memory:swapon",
-        "swapoff": "tokenix.cli.memory:swapoff",
-        "sysctl": "tokenix.cli.controls:sysctl",
-        "strace": "tokenix.cli.traces:strace",
-        "dmesg": "tokenix.cli.traces:dmesg",
-    },
-    "Experiments": {
-        "demo": "tokenix.cli.showcase:demo",
-        "sim": "tokenix.cli.sim:sim",
-        "bench": "tokenix.cli.bench:bench",
-    },
-    "The shell": {
-        "completion": "tokenix.cli.completion:completion",
-    },
-}
-"""Group of the help page -> command -> where it is."""
 
 app = App(
     name="tokenix",
@@ -85,7 +41,5 @@ def dispatch(tokens: list[str]) -> int:
         raise UsageError(f"{problem} (see tokenix --help)") from None
     except AssertionError as problem:  # limits say so what they are
         raise UsageError(f"limits that cannot be: {problem}") from None
-    gc.freeze()
-    gc.enable()
     result = command(*bound.args, **bound.kwargs)
     return result if isinstance(result, int) else OK

@@ -1,12 +1,12 @@
 """`tokenix sysctl`: the kernel's control variables."""
 
-from typing import Annotated, Any
+from __future__ import annotations
 
-from cyclopts import Parameter
+from typing import Annotated, Any
 
 from tokenix.cli import stdout
 from tokenix.cli.connection import connected
-from tokenix.cli.options import Json, Socket
+from tokenix.cli.lazy import options
 from tokenix.cli.status import OK, UsageError
 
 Value = float | str | bool
@@ -15,9 +15,11 @@ USAGE = "sysctl takes [NAME], get NAME, set NAME VALUE, or NAME=VALUE"
 
 
 def sysctl(
-    *words: Annotated[str, Parameter(help="NAME, get NAME, set NAME VALUE, or NAME=VALUE.")],
-    json: Json = False,
-    socket: Socket = None,
+    *words: Annotated[
+        str, options.Parameter(help="NAME, get NAME, set NAME VALUE, or NAME=VALUE.")
+    ],
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Show control variables, or set one (root only)."""
     name, value = asked(words)

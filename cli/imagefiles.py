@@ -1,25 +1,23 @@
 """`tokenix suspend`, `resume` and `images`: processes that are kept on disk."""
 
-from typing import Annotated
+from __future__ import annotations
 
-from cyclopts import Parameter
+from typing import Annotated
 
 from tokenix.cli import stdout
 from tokenix.cli.connection import connected
-from tokenix.cli.options import Json, Socket
+from tokenix.cli.lazy import options
 from tokenix.cli.status import OK
 from tokenix.cli.table import printable, size, table
 from tokenix.syscalls.types import Pid
 
-Name = Annotated[str, Parameter(help="Of the image.")]
-
 
 def suspend(
-    pid: Annotated[int, Parameter(help="Process.")],
-    name: Name,
+    pid: Annotated[int, options.Parameter(help="Process.")],
+    name: Annotated[str, options.Parameter(help="Of the image.")],
     *,
-    json: Json = False,
-    socket: Socket = None,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Write a process to an image and end it; `resume` lets it go on, also after a restart."""
     with connected(socket) as k:
@@ -31,7 +29,12 @@ def suspend(
     return OK
 
 
-def resume(name: Name, *, json: Json = False, socket: Socket = None) -> int:
+def resume(
+    name: Annotated[str, options.Parameter(help="Of the image.")],
+    *,
+    json: options.Json = False,
+    socket: options.Socket = None,
+) -> int:
     """Let the process of an image go on; prints its new pid."""
     with connected(socket) as k:
         pid = k.resume(name, detach=True)
@@ -42,7 +45,7 @@ def resume(name: Name, *, json: Json = False, socket: Socket = None) -> int:
     return OK
 
 
-def images(*, json: Json = False, socket: Socket = None) -> int:
+def images(*, json: options.Json = False, socket: options.Socket = None) -> int:
     """List the images that `suspend` has made."""
     with connected(socket) as k:
         found = k.images()

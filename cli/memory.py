@@ -1,15 +1,15 @@
 """`tokenix vmstat`, `free`, `swapon`, `swapoff`: memory, and what moves through it."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from tokenix.cli import stdout
 from tokenix.cli.connection import connected
-from tokenix.cli.options import Json, Socket
+from tokenix.cli.lazy import options
 from tokenix.cli.status import OK, UsageError
 from tokenix.cli.table import size as shown_size
 from tokenix.cli.table import table
@@ -61,13 +61,17 @@ WIDTHS = {
 
 
 def vmstat(
-    interval: Annotated[float | None, Parameter(help="Seconds between lines.")] = None,
-    count: Annotated[int | None, Parameter(help="So many lines; default: until Ctrl-C.")] = None,
+    interval: Annotated[float | None, options.Parameter(help="Seconds between lines.")] = None,
+    count: Annotated[
+        int | None, options.Parameter(help="So many lines; default: until Ctrl-C.")
+    ] = None,
     /,
     *,
-    raw: Annotated[bool, Parameter(name=["--raw", "-s"], help="All counters by name.")] = False,
-    json: Json = False,
-    socket: Socket = None,
+    raw: Annotated[
+        bool, options.Parameter(name=["--raw", "-s"], help="All counters by name.")
+    ] = False,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Show processes, memory, swap traffic and rates; the first line is the mean since boot.
 
@@ -87,9 +91,9 @@ def vmstat(
 
 def free(
     *,
-    human: Annotated[bool, Parameter(help="Bytes, not pages.")] = False,
-    json: Json = False,
-    socket: Socket = None,
+    human: Annotated[bool, options.Parameter(help="Bytes, not pages.")] = False,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Show how full the tiers are: device frames, host slots, swap file."""
     with connected(socket) as k:
@@ -109,11 +113,11 @@ def free(
 
 
 def swapon(
-    directory: Annotated[Path, Parameter(help="Where the swap file is made.")],
-    size: Annotated[str, Parameter(help="In bytes; 512M, 2G.")],
+    directory: Annotated[Path, options.Parameter(help="Where the swap file is made.")],
+    size: Annotated[str, options.Parameter(help="In bytes; 512M, 2G.")],
     *,
-    json: Json = False,
-    socket: Socket = None,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Open a swap file: the tier below the host's."""
     try:
@@ -127,7 +131,7 @@ def swapon(
     return OK
 
 
-def swapoff(*, json: Json = False, socket: Socket = None) -> int:
+def swapoff(*, json: options.Json = False, socket: options.Socket = None) -> int:
     """Empty the swap file and give it back."""
     with connected(socket) as k:
         k.swapoff()
@@ -156,7 +160,7 @@ def tiers_of(figures: Figures) -> dict[str, dict[str, int]]:
     return tiers
 
 
-def _watch(k: "Syscalls", interval_s: float | None, count: int | None, as_json: bool) -> None:
+def _watch(k: Syscalls, interval_s: float | None, count: int | None, as_json: bool) -> None:
     before: Figures = dict.fromkeys((name for names in RATES.values() for name in names), 0.0)
     before_s, line, next_s = 0.0, 0, time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""Options that many commands have."""
+"""Options that many commands have, and what options are made of."""
 
 from typing import Annotated
 

@@ -1,14 +1,15 @@
 """`tokenix ps`, `stat` and `wait`: who runs, and what it has used."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from cyclopts import Parameter
 
 from tokenix.cli import stdout
 from tokenix.cli.connection import connected
-from tokenix.cli.options import Json, Socket
+from tokenix.cli.lazy import options
 from tokenix.cli.status import FAILED, OK, UsageError, of_os_error, report
 from tokenix.cli.table import printable, seconds, size, table
 from tokenix.syscalls.types import ExitReason, Pid, ProcessStat, WaitResult
@@ -45,17 +46,21 @@ WELL = (ExitReason.STOP, ExitReason.LENGTH, ExitReason.SUSPENDED)
 
 
 def ps(
-    *pids: Annotated[int, Parameter(help="Only these.")],
+    *pids: Annotated[int, options.Parameter(help="Only these.")],
     sort: Annotated[
-        str | None, Parameter(help=f"By a column, not as a tree: {', '.join(COLUMNS)}.")
+        str | None, options.Parameter(help=f"By a column, not as a tree: {', '.join(COLUMNS)}.")
     ] = None,
-    reverse: Annotated[bool, Parameter(name=["--reverse", "-r"], help="The other way.")] = False,
-    state: Annotated[str | None, Parameter(help="Only those in this state.")] = None,
-    tenant: Annotated[str | None, Parameter(help="Only those of this tenant.")] = None,
-    qos: Annotated[str | None, Parameter(help="Only those of this class.")] = None,
-    name: Annotated[str | None, Parameter(help="Only those with this in their name.")] = None,
-    json: Json = False,
-    socket: Socket = None,
+    reverse: Annotated[
+        bool, options.Parameter(name=["--reverse", "-r"], help="The other way.")
+    ] = False,
+    state: Annotated[str | None, options.Parameter(help="Only those in this state.")] = None,
+    tenant: Annotated[str | None, options.Parameter(help="Only those of this tenant.")] = None,
+    qos: Annotated[str | None, options.Parameter(help="Only those of this class.")] = None,
+    name: Annotated[
+        str | None, options.Parameter(help="Only those with this in their name.")
+    ] = None,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """List processes, children below what they were forked from."""
     if sort is not None and sort.lower() not in COLUMNS:
@@ -81,7 +86,10 @@ def ps(
 
 
 def stat(
-    pid: Annotated[int, Parameter(help="Process.")], *, json: Json = False, socket: Socket = None
+    pid: Annotated[int, options.Parameter(help="Process.")],
+    *,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Show everything that is known of one process."""
     with connected(socket) as k:
@@ -97,10 +105,12 @@ def stat(
 
 
 def wait(
-    *pids: Annotated[int, Parameter(help="Processes; none: whichever ends first.")],
-    timeout: Annotated[float | None, Parameter(help="Give up after so many seconds.")] = None,
-    json: Json = False,
-    socket: Socket = None,
+    *pids: Annotated[int, options.Parameter(help="Processes; none: whichever ends first.")],
+    timeout: Annotated[
+        float | None, options.Parameter(help="Give up after so many seconds.")
+    ] = None,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Wait until processes have ended; print why, and what they used. What was not read is gone.
 

@@ -1,14 +1,14 @@
 """`tokenix strace` and `dmesg`: what happens, as it happens."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from tokenix.cli import stdout
 from tokenix.cli.connection import connected
-from tokenix.cli.options import Json, Socket
+from tokenix.cli.lazy import options
 from tokenix.cli.status import OK, UsageError
 from tokenix.cli.table import fitted, printable
 from tokenix.syscalls.types import Pid, TraceEvent
@@ -32,12 +32,14 @@ EXPECTED_ENDS = frozenset({"stop", "length", "suspended"})
 
 
 def strace(
-    pid: Annotated[int | None, Parameter(help="Process.")] = None,
+    pid: Annotated[int | None, options.Parameter(help="Process.")] = None,
     *,
-    all: Annotated[bool, Parameter(name=["--all", "-a"], help="All processes.")] = False,
-    now: Annotated[bool, Parameter(help="Print what is known, and do not wait for more.")] = False,
-    json: Json = False,
-    socket: Socket = None,
+    all: Annotated[bool, options.Parameter(name=["--all", "-a"], help="All processes.")] = False,
+    now: Annotated[
+        bool, options.Parameter(help="Print what is known, and do not wait for more.")
+    ] = False,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Follow the events of a process until it ends, or those of all processes."""
     if (pid is None) is not all:
@@ -49,9 +51,11 @@ def strace(
 
 def dmesg(
     *,
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Wait for more.")] = False,
-    json: Json = False,
-    socket: Socket = None,
+    follow: Annotated[
+        bool, options.Parameter(name=["--follow", "-f"], help="Wait for more.")
+    ] = False,
+    json: options.Json = False,
+    socket: options.Socket = None,
 ) -> int:
     """Show notable events of the kernel: faults, failures, preemptions, signals, changes."""
     with connected(socket) as k:
@@ -66,7 +70,7 @@ def is_notable(event: TraceEvent) -> bool:
 
 
 def _follow(
-    k: "Syscalls",
+    k: Syscalls,
     pid: Pid | None,
     wanted: Callable[[TraceEvent], bool],
     follow: bool,
