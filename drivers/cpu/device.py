@@ -231,7 +231,7 @@ class CpuDevice:
         for i, mass in zip(asked, found or (), strict=False):
             if isinstance(results[i], Sampled):
                 masses[i] = tuple(mass.tolist())
-        return ForwardDone(command.ticket, tuple(results), masses)
+        return ForwardDone(command.ticket, tuple(results), tuple(masses))
 
     def _chunk(self, row: Row) -> Chunk:
         wanted = None if row.sample is not None else False
