@@ -196,12 +196,9 @@ def show_timings(times_s: Sequence[float], ttft_s: float) -> None:
     if not sys.stderr.isatty() or len(times_s) < 2:
         return
     rate = (len(times_s) - 1) / max(times_s[-1] - times_s[0], 1e-9)
-    print(
-        f"\x1b[2m{len(times_s)} tokens, the first after {ttft_s:.2f} s, then {rate:.1f} tokens/s"
-        "\x1b[0m",
-        file=sys.stderr,
-        flush=True,
-    )
+    line = f"{len(times_s)} tokens, the first after {ttft_s:.2f} s, then {rate:.1f} tokens/s"
+    dim, plain = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[2m", "\x1b[0m")
+    print(f"{dim}{line}{plain}", file=sys.stderr, flush=True)
 
 
 def stop(k: Syscalls, pid: Pid) -> None:

@@ -24,8 +24,10 @@ bench = App(
 )
 for _name, _place in (
     ("attention", "tokenix.cli.benchattention:attention"),
+    ("gateway", "tokenix.cli.benchgateway:gateway"),
     ("grammar", "tokenix.cli.benchgrammar:grammar"),
     ("kv-quality", "tokenix.cli.kvquality:kv_quality"),
+    ("startup", "tokenix.cli.benchstartup:startup"),
     ("swap", "tokenix.cli.benchswap:swap"),
 ):
     bench.command(_place, name=_name)

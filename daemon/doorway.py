@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tokenix.daemon.options import HttpOptions
 
@@ -23,11 +23,11 @@ class Doorway:
         self._path = Path(options.uds).expanduser().absolute() if options.uds else None
         try:
             self.socket = _on_path(self._path) if self._path else _on_port(options)
-            self.socket.listen(BACKLOG)
         except OSError as problem:
             where = self._path or f"{options.host}:{options.port}"
             what = f"cannot listen for HTTP on {where}: {problem.strerror or problem}"
             raise OSError(problem.errno or errno.EINVAL, what) from None
+        self.socket.listen(BACKLOG)
 
     @property
     def port(self) -> int:
@@ -88,13 +88,11 @@ def _on_port(options: HttpOptions) -> socket.socket:
     family, kind, protocol, _, address = found[0]
     opened = socket.socket(family, kind, protocol)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    opened.bind(address)
-    return opened
+    return _bound(opened, address)
 
 
 def _on_path(path: Path) -> socket.socket:
     """For this user only. A file that a dead daemon has left is replaced, a live one's is not."""
-    opened = socket.socket(socket.AF_UNIX)
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(os.fspath(path))
@@ -104,7 +102,17 @@ def _on_path(path: Path) -> socket.socket:
             path.unlink(missing_ok=True)
         else:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    os.fchmod(opened.fileno(), 0o600)
-    opened.bind(os.fspath(path))
+    opened = socket.socket(socket.AF_UNIX)
+    os.fchmod(opened.fileno(), 0o600)  # and so it is never open to others, not for a moment
+    bound = _bound(opened, os.fspath(path))
     path.chmod(0o600)
+    return bound
+
+
+def _bound(opened: socket.socket, address: Any) -> socket.socket:
+    try:
+        opened.bind(address)
+    except BaseException:
+        opened.close()
+        raise
     return opened

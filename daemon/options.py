@@ -120,6 +120,13 @@ class ServeOptions:
     ] = False
     socket: Annotated[str | None, Parameter(help="Path of the socket.")] = None
     socket_mode: Annotated[str, Parameter(help="Its mode, octal.", validator=_check_mode)] = "0600"
+    socket_group: Annotated[
+        str | None, Parameter(help="Its group; with --socket-mode 0660, others may come in.")
+    ] = None
+    tenants: Annotated[
+        dict[str, str],
+        Parameter(help="Whom users of this machine are: --tenants.alice acme."),
+    ] = field(default_factory=dict)
     no_http: Annotated[bool, Parameter(help="No gateway.")] = False
     drain_s: Annotated[
         float, Parameter(help="What runs at the first SIGTERM may go on for so long.")

@@ -2,6 +2,7 @@
 
 import errno
 import select
+import shutil
 import signal
 import socket
 import time
@@ -17,6 +18,7 @@ from tokenix.daemon.gateway import Gateway
 from tokenix.daemon.logs import bridge_logging, open_log
 from tokenix.daemon.notify import notify
 from tokenix.daemon.options import ServeOptions
+from tokenix.daemon.peers import check_group, recogniser
 from tokenix.daemon.pidfile import PidFile
 from tokenix.daemon.progress import loading
 from tokenix.daemon.settings import gateway_settings
@@ -43,6 +45,9 @@ def serve(model: str, options: ServeOptions) -> int:
     bridge_logging(log, options.log.level)
     path = socket_path(options.socket).expanduser().absolute()
     refuse_if_served(path)
+    recognise = recogniser(options.tenants)
+    if options.socket_group is not None:
+        check_group(options.socket_group)
     settings = partial(gateway_settings, path, options)
     began_s = time.monotonic()
     with ExitStack() as stack:
@@ -56,8 +61,12 @@ def serve(model: str, options: ServeOptions) -> int:
         port = k.port
         assert isinstance(port, LocalPort), "it was booted here"
         border = stack.enter_context(
-            server.serve(port, path, mode=int(options.socket_mode, 8), name=f"tokenix {model}")
+            server.serve(
+                port, path, mode=int(options.socket_mode, 8), name="tokenix", recognise=recognise
+            )
         )
+        if options.socket_group is not None:
+            shutil.chown(path, group=options.socket_group)
         stack.callback(PidFile(path.with_name(PID_FILE)).remove)
         signals = stack.enter_context(SignalPipe(signal.SIGTERM, signal.SIGINT))
         gateway = None

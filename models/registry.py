@@ -1,13 +1,17 @@
-"""Model names and paths to program images."""
+"""Model names and paths to program images.
+
+What loads a model is imported when one is loaded: a list of names needs none of it.
+"""
 
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tokenix.models.gguf_file import load_gguf
-from tokenix.models.hf_dir import load_hf
-from tokenix.models.image import ProgramImage, Progress, no_progress
 from tokenix.models.image_error import EINVAL, ENOENT, image_error
+
+if TYPE_CHECKING:
+    from tokenix.models.image import ProgramImage, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,16 @@ def resolve(name_or_path: str | Path) -> Path:
     return path
 
 
-def load_image(name_or_path: str | Path, progress: Progress | None = None) -> ProgramImage:
+def load_image(name_or_path: str | Path, progress: "Progress | None" = None) -> "ProgramImage":
     """Map a model: weights stay in the file until they are asked for.
 
     `progress(stage, done, total)` is called as each stage begins, and once at the end with
     done == total. Errors: OSError with one line that names the file (`models.image_error`).
     """
+    from tokenix.models.gguf_file import load_gguf
+    from tokenix.models.hf_dir import load_hf
+    from tokenix.models.image import no_progress
+
     path = resolve(name_or_path)
     name = str(name_or_path)
     if name not in PACKAGED:

@@ -20,7 +20,7 @@ from tokenix.kernel.answers import (
     TurnEnd,
     WaitResult,
 )
-from tokenix.kernel.calls import Signal
+from tokenix.kernel.calls import Principal, Signal
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls.inproc import Syscalls
@@ -39,6 +39,7 @@ __all__ = [
     "Output",
     "Params",
     "Pid",
+    "Principal",
     "ProcessStat",
     "Progress",
     "Prompt",

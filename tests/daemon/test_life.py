@@ -177,6 +177,8 @@ def test_options_come_from_flags_environment_and_file(tmp_path: Path) -> None:
         (["--kernel.max-forks", "0"], USAGE, "max_forks"),
         (["--swap-bytes", "lots"], USAGE, "lots"),
         (["--swap-dir", "."], USAGE, "swap_bytes"),
+        (["--socket-group", "no-such-group"], FAILED, "no-such-group"),
+        (["--tenants.no-such-user", "acme"], FAILED, "no-such-user"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -1,0 +1,146 @@
+"""The parts of a daemon that can be looked at alone."""
+
+import errno
+import io
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tokenix.cli.table import fitted, seconds, size, table
+from tokenix.daemon.doorway import Doorway
+from tokenix.daemon.logs import bridge_logging, open_log
+from tokenix.daemon.notify import notify
+from tokenix.daemon.options import HttpOptions
+from tokenix.daemon.peers import recogniser
+from tokenix.daemon.pidfile import PidFile
+from tokenix.daemon.signalpipe import SignalPipe
+
+
+def test_whom_users_are() -> None:
+    recognise = recogniser({"4242": "acme", "root": "nobody"})
+    assert recognise(4242).tenant == "acme" and not recognise(4242).root
+    assert recognise(4243).tenant == "uid-4243"
+    assert recognise(0).root and recognise(os.geteuid()).root
+    for tenants, number in (({"4242": " "}, errno.EINVAL), ({"no-such-user": "x"}, errno.ENOENT)):
+        with pytest.raises(OSError) as caught:
+            recogniser(tenants)
+        assert caught.value.errno == number
+
+
+def test_a_pid_file_is_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "it.pid"
+    path.write_text("999999\n")
+    mine = PidFile(path)
+    assert path.read_text() == f"{os.getpid()}\n" and list(tmp_path.iterdir()) == [path]
+    path.write_text("999999\n")
+    mine.remove()
+    assert path.exists(), "another's is left alone"
+    mine = PidFile(path)
+    mine.remove()
+    mine.remove()
+    assert not path.exists()
+
+
+def test_signals_are_waited_for() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with SignalPipe(signal.SIGUSR1, signal.SIGUSR2) as pipe:
+        assert pipe.take() == []
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        came: list[signal.Signals] = []
+        end_s = time.monotonic() + 60
+        while len(came) < 2 and time.monotonic() < end_s:
+            came += pipe.take()
+        assert set(came) == {signal.SIGUSR1, signal.SIGUSR2}
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_service_manager_is_told(
+    abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notify("READY=1")
+    name = f"@tokenix-{os.getpid()}" if abstract else str(tmp_path / "manager")
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    notify("READY=1")  # nobody listens: that is no failure
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name.replace("@", "\0") if abstract else name)
+        notify("STOPPING=1")
+        assert manager.recv(100) == b"STOPPING=1"
+
+
+def test_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    handlers = logging.getLogger().handlers[:]
+    level = logging.getLogger().level
+    try:
+        log = open_log("info", "json")
+        bridge_logging(log, "info")
+        log.debug("not this")
+        log.info("this", pid=7, path=Path("x"))
+        logging.getLogger("a.library").warning("%d of them", 3)
+        text = open_log("warning", "text")
+        text.info("not this")
+        text.warning("but this", pid=7)
+    finally:
+        logging.getLogger().handlers[:] = handlers
+        logging.getLogger().setLevel(level)
+        structlog.reset_defaults()
+    this, library, plain = written.getvalue().splitlines()
+    assert json.loads(this) | {"timestamp": ""} == {
+        "event": "this", "level": "info", "pid": 7, "path": "x", "timestamp": "",
+    }  # fmt: skip
+    found = json.loads(library)
+    assert (found["event"], found["logger"], found["level"]) == (
+        "3 of them", "a.library", "warning",
+    )  # fmt: skip
+    assert "but this" in plain and "pid=7" in plain and "\x1b" not in plain
+
+
+def test_a_doorway_of_two(tmp_path: Path) -> None:
+    with Doorway(HttpOptions(port=0)) as door:
+        assert door.url == f"http://127.0.0.1:{door.port}" and door.port > 0
+        with pytest.raises(OSError, match="in use"):
+            Doorway(HttpOptions(port=door.port))
+    path = tmp_path / "door"
+    with Doorway(HttpOptions(uds=str(path))), pytest.raises(OSError, match="in use"):
+        Doorway(HttpOptions(uds=str(path)))
+    assert not path.exists()
+    with pytest.raises(OSError, match="HTTP"):
+        Doorway(HttpOptions(host="no.such.host.invalid"))
+
+
+def test_tables_end_where_the_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("1", "a", "one"), ("22", "bbb", "a long name indeed")]
+    text = table(("PID", "WHO", "NAME"), rows, left=("WHO",))
+    assert text == "PID WHO NAME\n  1 a   one\n 22 bbb a long name indeed\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "10")
+    assert fitted(" 22 bbb a long name") == " 22 bbb a "
+
+
+@pytest.mark.parametrize(
+    ("value_s", "shown"),
+    [(0, "0.00s"), (9.994, "9.99s"), (12.4, "12s"), (184, "3:04"), (7384, "2h03"),
+     (3 * 86400 + 4 * 3600, "3d04")],
+)  # fmt: skip
+def test_durations(value_s: float, shown: str) -> None:
+    assert seconds(value_s) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0B"), (1023, "1023B"), (1536, "1.5K"), (24 << 20, "24.0M"), (5 << 40, "5.0T")],
+)
+def test_sizes_shown(value: int, shown: str) -> None:
+    assert size(value) == shown
