@@ -69,7 +69,7 @@ class Ask(Message, frozen=True):
 
 class Follow(Message, frozen=True):
     """Push what reads of the process's present turn would bring, as it comes, while there is
-    credit. `window`: the credit to begin with, in tokens."""
+    credit (without any, not even an end comes). `window`: the credit to begin with, in tokens."""
 
     id: int
     pid: Pid

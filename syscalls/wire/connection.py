@@ -33,7 +33,20 @@ from tokenix.syscalls.wire.framing import FrameError, Frames, append_frame
 from tokenix.syscalls.wire.inflight import BEGINS, Calls
 from tokenix.syscalls.wire.limits import WireLimits
 
+MESSAGE_CHARACTERS = 1000
+"""Of an error, which may repeat what a client has sent."""
+
 log = logging.getLogger(__name__)
+
+
+def one_line(message: str) -> str:
+    """A message as it may be shown on a terminal."""
+    shown = message[:MESSAGE_CHARACTERS]
+    if not shown.isprintable():
+        shown = "".join(
+            char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown
+        )
+    return shown
 
 
 class Hub(Protocol):
@@ -187,7 +200,7 @@ class Connection(asyncio.Protocol):
             return
         self._closing = True
         self._backlog.clear()
-        self.send(Bye(number, message))
+        self.send(Bye(number, one_line(message)))
         self.flush()
         self.began_s = self._hub.now_s()
         self._transport.close()
@@ -303,7 +316,9 @@ class Connection(asyncio.Protocol):
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 number = 0
             if number and number not in self._calls:
-                self.send(Fail(number, errno.EINVAL, f"the request cannot be read: {problem}"))
+                self.send(
+                    Fail(number, errno.EINVAL, one_line(f"the request cannot be read: {problem}"))
+                )
                 return
         self.close(errno.EPROTO, f"a message cannot be read: {problem}")
 
@@ -366,7 +381,7 @@ class Connection(asyncio.Protocol):
         limit = self._limits.answer_bytes
         if isinstance(value, KernelError):
             assert value.errno is not None
-            self.send(Fail(number, value.errno, value.message, value.retry_after_s))
+            self.send(Fail(number, value.errno, one_line(value.message), value.retry_after_s))
         else:
             answer = abi.Answer(number, cast("msgspec.Raw", value))
             try:

@@ -236,9 +236,11 @@ class Server:
         if total > limits.all_out_bytes // 2:
             for connection in unsent:
                 connection.block()
-        if total > limits.all_out_bytes:
+        while total > limits.all_out_bytes:
+            most = max(unsent, key=unsent.__getitem__)
             log.warning("%d bytes are unsent; the connection with most is closed", total)
-            max(unsent, key=unsent.__getitem__).abort()
+            total -= unsent.pop(most)
+            most.abort()
 
     def _hung_up(self) -> None:
         for descriptor, _ in self._hangups.poll(0):
