@@ -40,9 +40,14 @@ class Events:
     """The body of a streamed answer. It begins with its first byte, so that what fails before can
     still be an error of its own."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, send_body: Send) -> None:
+        """`send` is asked to begin the response, `send_body` to go on with it: tokens need not pass
+        all layers that wait for its beginning."""
         self._send: Any = send
-        self._lock = asyncio.Lock()
+        self._send_body: Any = send_body
+        self._loop = asyncio.get_running_loop()
+        self._free: asyncio.Future[None] | None = None
+        """Done when the write that waits for the client is over."""
         self.started = False
         self.sent_s = time.monotonic()
         """When the last write was begun."""
@@ -50,17 +55,23 @@ class Events:
     @property
     def writing(self) -> bool:
         """Whether a write waits for the client."""
-        return self._lock.locked()
+        return self._free is not None
 
     async def write(self, data: bytes, more: bool = True) -> None:
         """Send some events; returns when the connection has room for more."""
-        async with self._lock:
-            self.sent_s = time.monotonic()
+        while self._free is not None:
+            await asyncio.shield(self._free)
+        self._free = free = self._loop.create_future()
+        self.sent_s = time.monotonic()
+        try:
             if not self.started:
                 self.started = True
                 start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
                 await self._send(start)
-            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+            await self._send_body({"type": "http.response.body", "body": data, "more_body": more})
+        finally:
+            self._free = None
+            free.set_result(None)
 
 
 class Answer:
@@ -94,15 +105,16 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]
-        notes, gate = state["notes"], state["gate"]
+        events = Events(send, state["send"])
         with state["traffic"].stream() if self.streams else contextlib.nullcontext():
             try:
-                await self._serve(notes, gate, receive, send)
+                await self._serve(state["notes"], state["gate"], receive, send, events)
             finally:
                 state["span"].note_generation(self.generation)
 
-    async def _serve(self, notes: dict[str, Any], gate: Gate, receive: Receive, send: Send) -> None:
-        events = Events(send)
+    async def _serve(
+        self, notes: dict[str, Any], gate: Gate, receive: Receive, send: Send, events: Events
+    ) -> None:
         stopped = False
         async with anyio.create_task_group() as group:
             work = anyio.CancelScope()

@@ -127,11 +127,15 @@ class TextAnswer(Answer):
         head = b"data: " + encode(common)[:-1] + b',"choices":['
         heads = [head + b'{"index":%d,"text":' % index for index in range(job.count)]
         empty = b',"usage":null' if job.usage else b""
+        plain = b',"logprobs":null,"finish_reason":null}]' + empty + b"}\n\n"
+        simple = job.top < 0 and not job.usage_always
 
         async def take(index: int, result: ReadResult) -> None:
             passage, text = self._passages[index], text_of(result)
             passage.count(result, job.top)
-            if text:
+            if text and simple:  # the way of nearly all tokens
+                await events.write(heads[index] + encode(text) + plain)
+            elif text:
                 await events.write(heads[index] + encode(text) + await self._rest(passage, empty))
 
         async def ended(index: int, result: ReadResult, usage: Rusage) -> None:

@@ -102,7 +102,7 @@ class Door:
         span = self._spans.begin(scope["path"], headers, request_id)
         scope["state"] |= {
             "request_id": request_id, "notes": notes, "gate": self._gate, "traffic": self._traffic,
-            "span": span,
+            "span": span, "send": send,
         }  # fmt: skip
 
         async def reply(message: Message) -> None:
@@ -123,7 +123,6 @@ class Door:
             if scope["method"] == "POST":
                 self._check_media(headers)
                 receive = await self._whole_body(headers, receive)
-            # What streams does not come by here again with each of its tokens.
             await self._app(scope, receive, reply)
         except ApiError as error:
             if status == 0:

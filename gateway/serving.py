@@ -91,4 +91,5 @@ class Serving:
         return f"{kind}-{self.request_id}"
 
     def generate(self, job: Job) -> Generation:
+        job.options["name"] = self.request_id  # in `ps`, and in the log of the daemon
         return Generation(self.kernel, job)

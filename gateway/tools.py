@@ -113,7 +113,7 @@ class CallFinder:
                 if not tag:
                     return
                 self._held, self._inside = rest, False
-                yield self._read(written)
+                yield self._read(written, CLOSE)
                 continue
             before, tag, rest = self._held.partition(OPEN)
             if tag:
@@ -135,15 +135,15 @@ class CallFinder:
         held, self._held = self._held, ""
         if self._inside:
             self._inside = False
-            yield self._read(held)
+            yield self._read(held, "")
         elif held.strip() or (held and not self.calls):
             yield held
 
-    def _read(self, written: str) -> str | Call:
+    def _read(self, written: str, tag: str) -> str | Call:
         try:
             call = _DECODER.decode(written.strip().encode())
         except (msgspec.MsgspecError, UnicodeEncodeError):
-            return f"{OPEN}{written}"
+            return f"{OPEN}{written}{tag}"
         self.calls += 1
         return call
 

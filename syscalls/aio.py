@@ -282,6 +282,8 @@ class _Alarm:
         token: Any = anyio.lowlevel.current_token()
         loop = getattr(token, "native_token", token)  # anyio below 4.11 gives the loop itself
         self._soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
+        self._new_event: Callable[[], anyio.Event] = type(anyio.Event())
+        """Of this event loop's kind, so that it need not be asked for each time."""
         self._rung: deque[anyio.Event] = deque()
         self._woken = False
 
@@ -296,7 +298,7 @@ class _Alarm:
 
     async def wait(self, ask: Callable[[Callable[[], None]], None]) -> None:
         """Until the function that `ask` is given has been called."""
-        event = anyio.Event()
+        event = self._new_event()
         ask(partial(self._ring, event))
         await event.wait()
 
