@@ -47,12 +47,14 @@ class Report:
 def measure(streams: int = 32, tokens: int = 250, step_s: float = 0.02, rounds: int = 3) -> Report:
     """`tokens` of each stream, one in a forward pass of `step_s` seconds. OSError as `serve`."""
     patient = {f"target_{qos}_s": 600.0 for qos in ("interactive", "stream", "batch", "idle")}
-    gateway_us, echo_us, rates = [], [], []
+    gateway_us: list[float] = []
+    echo_us: list[float] = []
+    rates: list[float] = []
     body = {"model": "rehearsal", "prompt": "Hello", "stream": True, "max_tokens": tokens}
     with (
         tempfile.TemporaryDirectory() as folder,
         rehearse(step_s=step_s, tunables=patient) as k,
-        serve(k.port, Path(folder) / "k.sock") as server,  # type: ignore[arg-type]
+        serve(k.port, Path(folder) / "k.sock") as server,
         _process("tokenix.gateway", config={"socket": server.path}) as gateway,
         _process("tokenix.bench.echo", str(tokens), str(step_s)) as echo,
     ):

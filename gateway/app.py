@@ -9,9 +9,9 @@ from litestar import Litestar, Request, Response
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 
 from tokenix.gateway.config import GatewayConfig
+from tokenix.gateway.description import Description
 from tokenix.gateway.door import Door, Gate
 from tokenix.gateway.errors import ApiError, ErrorBody, internal, invalid
 from tokenix.gateway.link import Connect, Link, log
@@ -38,7 +38,7 @@ class Application:
                 title="Tokenix",
                 version="1",
                 description="OpenAI's API, served by processes",
-                render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
+                render_plugins=[Description()],
             ),
             request_max_body_size=None,
             debug=False,

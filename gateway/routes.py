@@ -23,6 +23,8 @@ from tokenix.gateway.completions import Completion, TextAnswer
 from tokenix.gateway.errors import ErrorBody, invalid, of_kernel
 from tokenix.gateway.jsonbody import JsonBody
 from tokenix.gateway.metrics import render
+from tokenix.gateway.responsebody import ResponseBody, as_chat
+from tokenix.gateway.responses import ResponseAnswer, ResponseObject
 from tokenix.gateway.serving import House
 
 _FAILS = (400, 401, 403, 404, 408, 410, 413, 415, 429, 500, 503, 504)
@@ -72,6 +74,24 @@ async def completions(
     serving = house.serve(request, data, data.model)
     asked = job.of_completion(data, serving.caller, house.config.limits, serving.headers)
     return TextAnswer(serving, asked, bool(data.stream))
+
+
+@post(
+    "/v1/responses",
+    dto=JsonBody[ResponseBody],
+    status_code=200,
+    responses=_responses(ResponseObject, "the response; with stream: true, server-sent events"),
+)
+async def responses(
+    data: JSONBody[ResponseBody], request: Request[Any, Any, Any], state: State
+) -> ASGIApp:
+    """Answer with text, in the form of OpenAI's newer API."""
+    house = _house(state)
+    chat = as_chat(data)
+    serving = house.serve(request, chat, data.model)
+    limits, has_tools = house.config.limits, serving.info.knows_tools
+    asked = job.of_chat(chat, serving.caller, limits, serving.headers, has_tools)
+    return ResponseAnswer(serving, data, asked)
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,6 +256,6 @@ async def metrics(state: State, request: Request[Any, Any, Any]) -> Response[byt
 
 
 ROUTES = [
-    chat_completions, completions, models, one_model, tokenize, detokenize, apply_template, live,
-    ready, metrics,
+    chat_completions, completions, responses, models, one_model, tokenize, detokenize,
+    apply_template, live, ready, metrics,
 ]  # fmt: skip

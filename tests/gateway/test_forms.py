@@ -11,7 +11,10 @@ from tokenix.tests.gateway.house import MODEL, Gateway
 
 SCHEMA = {
     "type": "object",
-    "properties": {"city": {"enum": ["Paris", "Rome"]}, "people": {"type": "integer", "maximum": 99}},
+    "properties": {
+        "city": {"enum": ["Paris", "Rome"]},
+        "people": {"type": "integer", "maximum": 99},
+    },
     "required": ["city", "people"],
     "additionalProperties": False,
 }
@@ -83,9 +86,7 @@ NAMED = {"type": "function", "function": {"name": "get_weather"}}
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_call_is_forced(client: openai.OpenAI, choice: Any, stream: bool) -> None:
     tools = [WEATHER] if choice == "required" else [TIME, WEATHER]
-    answer = ask(
-        client, tools=tools, tool_choice=choice, stream=stream, parallel_tool_calls=False
-    )
+    answer = ask(client, tools=tools, tool_choice=choice, stream=stream, parallel_tool_calls=False)
     if stream:
         chunks = list(answer)
         calls = [call for c in chunks for call in c.choices[0].delta.tool_calls or ()]
