@@ -208,7 +208,7 @@ def run_demo(options: DemoOptions, observer: Observer | None = None) -> Report:
         with _boot(options, policy, workload.pool_pages, progress) as k:
             before = measure_pace(k, shape.long_streams)
             observer.started(policy, workload)
-            run = drive(k, workload, policy, observer.sample)
+            run = drive(k, workload.arrivals, policy, observer.sample)
             runs.append(replace(run, paces=(before, measure_pace(k, shape.long_streams))))
         figures[policy] = measure(runs[-1])
         observer.finished(policy, figures[policy])

@@ -6,11 +6,11 @@ Delivery times are the kernel's (`Output.time_s`); arrivals are put on the same 
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tokenix.bench.reader import count_stalls
-from tokenix.bench.workload import Arrival, Workload
+from tokenix.bench.workload import Arrival
 from tokenix.syscalls.types import ExitReason, Pid, ProcessStat, Rusage, Syscalls, TraceEvent
 
 SAMPLE_S = 0.25
@@ -85,19 +85,21 @@ Watch = Callable[[Sample], None]
 
 
 def drive(
-    k: Syscalls, workload: Workload, policy: str, watch: Watch | None = None, limit_s: float = 180.0
+    k: Syscalls,
+    arrivals: Iterable[Arrival],
+    policy: str,
+    watch: Watch | None = None,
+    limit_s: float = 180.0,
 ) -> Run:
-    """Run the workload to its end. TimeoutError after `limit_s`."""
-    return _Driver(k, workload, watch).run(policy, limit_s)
+    """Run a workload to its end. TimeoutError after `limit_s`."""
+    return _Driver(k, arrivals, watch).run(policy, limit_s)
 
 
 class _Driver:
-    def __init__(self, k: Syscalls, workload: Workload, watch: Watch | None) -> None:
+    def __init__(self, k: Syscalls, arrivals: Iterable[Arrival], watch: Watch | None) -> None:
         self._k = k
         self._watch = watch
-        self._outcomes = [
-            Outcome(arrival) for arrival in sorted(workload.arrivals, key=lambda a: a.at_s)
-        ]
+        self._outcomes = [Outcome(arrival) for arrival in sorted(arrivals, key=lambda a: a.at_s)]
         self._pending = deque(self._outcomes)
         self._living: dict[Pid, Outcome] = {}
         self._start_s = 0.0

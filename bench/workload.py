@@ -12,6 +12,8 @@ import math
 import random
 from dataclasses import dataclass, replace
 
+from tokenix.syscalls.types import Prompt
+
 SUBJECTS = (
     "a lighthouse keeper", "a city under the sea", "the first train across a desert",
     "a clockmaker in Prague", "two rival bakers", "a library that lends memories",
@@ -44,7 +46,7 @@ class Arrival:
 
     name: str
     at_s: float
-    prompt: str
+    prompt: Prompt
     output_tokens: int
     qos: str
     tokens_per_s: float

@@ -29,6 +29,7 @@ for _name, _place in (
     ("kv-quality", "tokenix.cli.kvquality:kv_quality"),
     ("startup", "tokenix.cli.benchstartup:startup"),
     ("swap", "tokenix.cli.benchswap:swap"),
+    ("storm", "tokenix.cli.benchstorm:storm"),
 ):
     bench.command(_place, name=_name)
 
