@@ -15,7 +15,6 @@ from structlog.typing import FilteringBoundLogger
 
 from tokenix.daemon.doorway import Doorway
 from tokenix.daemon.gateway import Gateway
-from tokenix.daemon.logs import bridge_logging, open_log
 from tokenix.daemon.notify import notify
 from tokenix.daemon.options import ServeOptions
 from tokenix.daemon.peers import check_group, recogniser
@@ -24,6 +23,7 @@ from tokenix.daemon.progress import loading
 from tokenix.daemon.settings import gateway_settings
 from tokenix.daemon.signalpipe import SignalPipe
 from tokenix.daemon.watch import Watch
+from tokenix.gateway.logs import bridge_logging, open_log
 from tokenix.syscalls.inproc import Syscalls, boot
 from tokenix.syscalls.port import LocalPort
 from tokenix.syscalls.wire import server

@@ -34,6 +34,8 @@ def _settings(socket: Path, options: ServeOptions) -> GatewayConfig:
         aliases=dict(http.alias),
         metrics_compat="" if http.metrics_compat == "none" else http.metrics_compat,
         otlp_endpoint=http.otlp_endpoint,
+        log_level=options.log.level,
+        log_format=options.log.format,
         ping_s=http.ping_s,
         queue_s=http.queue_s,
         ready_s=http.ready_s,

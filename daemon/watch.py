@@ -1,11 +1,13 @@
 """What the kernel tells of itself, in the daemon's log: every process that did not end well, with
-its reason, and faults of the machine."""
+its reason, and faults of the machine. The gateway's processes are named by their request ids."""
 
 from structlog.typing import FilteringBoundLogger
 
 from tokenix.syscalls.types import Syscalls, TraceEvent
 
 BATCH = 1000
+
+Facts = dict[str, str | int | float]
 
 ENDS = {
     "error": "error",
@@ -51,25 +53,22 @@ class Watch:
         if event.kind == "exit":
             level = ENDS.get(str(facts["reason"]))
             if level is not None:
-                told = {"reason": facts["reason"], "output_tokens": facts["output"]}
-                if facts["error"]:
-                    told["error"] = facts["error"]
                 what = "process ended" if level == "info" else "process failed"
-                self._say(level, what, event, told)
+                self._say(level, what, event, _end(facts))
         elif event.kind in FAULTS:
             self._say(FAULTS[event.kind], event.kind, event, facts)
 
-    def _say(
-        self, level: str, what: str, event: TraceEvent, facts: dict[str, str | int | float]
-    ) -> None:
-        if event.pid is not None:
-            facts = {"pid": event.pid, **self._who(event), **facts}
-        getattr(self._log, level)(what, **facts)
+    def _say(self, level: str, what: str, event: TraceEvent, facts: Facts) -> None:
+        pid: Facts = {} if event.pid is None else {"pid": event.pid}
+        getattr(self._log, level)(what, **pid, **facts)
 
-    def _who(self, event: TraceEvent) -> dict[str, str | int | float]:
-        assert event.pid is not None
-        try:
-            process = self._k.stat(event.pid)
-        except ProcessLookupError:
-            return {}
-        return {"tenant": process.tenant, "name": process.name}
+
+def _end(facts: Facts) -> Facts:
+    told = {
+        "reason": facts["reason"], "tenant": facts["tenant"], "output_tokens": facts["output"]
+    }  # fmt: skip
+    if facts["error"]:
+        told["error"] = facts["error"]
+    if " " not in str(facts["name"]):  # or it is the beginning of a prompt, which is for no log
+        told["name"] = facts["name"]
+    return told

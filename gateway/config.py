@@ -8,6 +8,10 @@ import msgspec
 
 from tokenix.gateway.keys import ApiKey
 
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+"""As `logging` counts them."""
+FORMATS = ("auto", "text", "json")
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of what one client may cost. What is above is refused with a 4xx."""
@@ -57,6 +61,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     otlp_endpoint: str = ""
     """Spans of requests go there (OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces); needs
     the extra `otel`. "": there are none."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+    log_format: str = "json"
+    """text, json, or auto: text on a terminal."""
     ping_s: float = 15.0
     """A stream that has nothing to say says so this often."""
     queue_s: float = 5.0
@@ -77,6 +85,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             key.check()
         if self.metrics_compat not in ("", "vllm"):
             raise ValueError(f"metrics_compat is '' or 'vllm', not {self.metrics_compat!r}")
+        if self.log_level not in LEVELS:
+            raise ValueError(f"log_level is one of {', '.join(LEVELS)}, not {self.log_level!r}")
+        if self.log_format not in FORMATS:
+            raise ValueError(f"log_format is one of {', '.join(FORMATS)}, not {self.log_format!r}")
         if self.otlp_endpoint:
             _check_endpoint(self.otlp_endpoint)
         times = (self.ping_s, self.queue_s, self.ready_s, self.limits.header_s, self.limits.body_s)

@@ -291,6 +291,7 @@ class Lifecycle:
         self.trace.add(
             self.now_s, process.pid, "exit", reason=reason.value, error=problem,
             output=process.usage.output_tokens, digest=_fold(process.tokens),
+            tenant=process.tenant, name=process.name,
         )  # fmt: skip
         if process.segment is not None:
             self.segments.ended(self, process)

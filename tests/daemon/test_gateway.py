@@ -81,10 +81,12 @@ def test_its_requests_die_with_it(served: Served) -> None:
     ) as answer:  # fmt: skip
         lines = answer.iter_lines()
         next(lines)
-        assert served.ask("ps")
+        assert [p["name"] for p in served.ask("ps")] == [answer.headers["x-request-id"]]
         os.kill(served.gateway_pid(), signal.SIGKILL)
         list(lines)
     poll(lambda: served.ask("ps") == [], "the end of its processes")
+    ended = poll(lambda: served.events("process ended"), "the log")
+    assert ended[0]["name"] == answer.headers["x-request-id"]
 
 
 def test_a_drain_lets_an_answer_end(served: Served) -> None:

@@ -16,12 +16,12 @@ import structlog
 
 from tokenix.cli.table import fitted, seconds, size, table
 from tokenix.daemon.doorway import Doorway
-from tokenix.daemon.logs import bridge_logging, open_log
 from tokenix.daemon.notify import notify
 from tokenix.daemon.options import HttpOptions
 from tokenix.daemon.peers import recogniser
 from tokenix.daemon.pidfile import PidFile
 from tokenix.daemon.signalpipe import SignalPipe
+from tokenix.gateway.logs import bridge_logging, open_log
 
 
 def test_whom_users_are() -> None:

@@ -1,4 +1,5 @@
-"""The daemon's log: one event a line on standard error, as text for people or as JSON."""
+"""The log of the gateway, and of the daemon: one event a line on standard error, as text for people
+or as JSON."""
 
 import logging
 import os
@@ -9,7 +10,7 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+from tokenix.gateway.config import LEVELS
 
 
 def open_log(level: str, form: str) -> FilteringBoundLogger:
@@ -23,11 +24,13 @@ def open_log(level: str, form: str) -> FilteringBoundLogger:
         )
     else:
         renderer = structlog.processors.JSONRenderer(serializer=_as_json)
+    errors = [] if text else [structlog.processors.format_exc_info]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=not text),
+            *errors,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
@@ -38,10 +41,12 @@ def open_log(level: str, form: str) -> FilteringBoundLogger:
 
 
 def bridge_logging(log: FilteringBoundLogger, level: str) -> None:
-    """What libraries and the border say through `logging` is said in our log."""
+    """What is said through `logging` is said in our log; what libraries say there for their own
+    authors is not."""
     root = logging.getLogger()
     root.handlers[:] = [_Bridge(log)]
     root.setLevel(max(LEVELS[level], logging.INFO))
+    logging.getLogger("tokenix").setLevel(LEVELS[level])
 
 
 class _Bridge(logging.Handler):
