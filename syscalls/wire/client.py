@@ -157,13 +157,15 @@ class _Call(Receiver):
         except (msgspec.MsgspecError, ValueError) as problem:
             self.failed(error(errno.EPROTO, f"the kernel's answer cannot be read: {problem}"))
         else:
-            self.future.set_result(result)
+            if self.future.set_running_or_notify_cancel():
+                self.future.set_result(result)
 
     def pushed(self, message: Delta) -> bool:
         return False
 
     def failed(self, problem: KernelError) -> None:
-        self.future.set_exception(problem)
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(problem)
 
 
 class RemoteFlow(Receiver):

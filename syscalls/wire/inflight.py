@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, cast
 
 from tokenix.kernel import calls
-from tokenix.kernel.answers import WaitResult
+from tokenix.kernel.answers import ProcessStat, WaitResult
 from tokenix.kernel.calls import Asks, KernelError, Principal
 from tokenix.kernel.event import Reply
 from tokenix.mm.ids import Pid
@@ -28,6 +28,8 @@ from tokenix.syscalls.wire.flow import Client, Flow
 
 READ_TOKENS = 4096
 """Most that one read brings, so that its answer fits into a frame."""
+
+LOOK_AT = 8192
 
 BEGINS = (texts.SpawnText, calls.Fork, calls.Resume)
 """What makes processes."""
@@ -57,6 +59,8 @@ class Calls:
         self._pending: dict[int, Pending] = {}
         self._flows: dict[int, Flow] = {}
         self._owned: dict[Pid, None] = {}
+        self._look_at = LOOK_AT
+        """So many processes of its own are looked through for those that are gone."""
         self._gone = False
         self.size_bytes = 0
         """Of the requests in flight."""
@@ -194,6 +198,16 @@ class Calls:
             self._end(pid)
         else:
             self._owned[pid] = None
+            if len(self._owned) == self._look_at:
+                self._bridge.submit(calls.Ps(), ROOT, self._forget_reaped)
+
+    def _forget_reaped(self, reply: Reply) -> None:
+        """Processes that others have waited for, or that nobody did for too long. All that are
+        owned now were spawned before the kernel looked."""
+        if reply.error is None and not self._gone:
+            alive = {process.pid for process in cast("tuple[ProcessStat, ...]", reply.value)}
+            self._owned = {pid: None for pid in self._owned if pid in alive}
+        self._look_at = max(LOOK_AT, 2 * len(self._owned))
 
     def _end(self, pid: Pid) -> None:
         self._bridge.submit(calls.Kill(pid, calls.Signal.KILL), ROOT, _ignore)

@@ -12,17 +12,21 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import select
 import socket
 import struct
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from tokenix.kernel.calls import Principal
-from tokenix.syscalls.port import LocalPort
+from tokenix.syscalls.port import LocalPort, Port
 from tokenix.syscalls.wire.bridge import Bridge
 from tokenix.syscalls.wire.connection import Connection
 from tokenix.syscalls.wire.limits import WireLimits
@@ -31,6 +35,9 @@ from tokenix.syscalls.wire.paths import socket_path
 
 SWEEP_S = 1.0
 """How often overdue things are looked for, at the most."""
+
+SPARE_DESCRIPTORS = 64
+"""Of this process, that are not for connections."""
 
 CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid."""
@@ -64,7 +71,7 @@ class WireStatistics:
 
 
 def serve(
-    port: LocalPort,
+    port: Port,
     path: "str | os.PathLike[str] | None" = None,
     limits: WireLimits | None = None,
     *,
@@ -74,6 +81,7 @@ def serve(
 ) -> "Server":
     """Listen at `path` (`paths.socket_path`) for the kernel behind `port`. OSError as `Listener`.
     `name` is what clients are told; `mode` is that of the socket file."""
+    assert isinstance(port, LocalPort), "the kernel runs in this process"
     listener = Listener(socket_path(path), mode)
     try:
         return Server(port, listener, limits or WireLimits(), name, recognise)
@@ -93,7 +101,9 @@ class Server:
         name: str,
         recognise: Recognise,
     ) -> None:
-        self.limits = limits
+        self.limits = msgspec.structs.replace(
+            limits, connections=min(limits.connections, _most_connections())
+        )
         self.name = name
         self.pid = os.getpid()
         self.draining = ""
@@ -109,8 +119,10 @@ class Server:
         self._watched: dict[int, Connection] = {}
         self._flush_due = False
         self._closed = False
+        self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="tokenix-socket", daemon=True)
         self._thread.start()
+        self._ready.result()
 
     @property
     def path(self) -> str:
@@ -122,7 +134,7 @@ class Server:
         self.draining = why
 
     def statistics(self) -> WireStatistics:
-        """From any thread but the server's."""
+        """From any thread but the server's, before it is closed."""
         return asyncio.run_coroutine_threadsafe(self._count(), self._loop).result()
 
     def close(self) -> None:
@@ -197,9 +209,14 @@ class Server:
             server = loop.run_until_complete(make)
             loop.add_reader(self._hangups.fileno(), self._hung_up)
             loop.call_later(self._sweep_s, self._sweep)
+            self._ready.set_result(None)
             loop.run_forever()
             server.close()
             loop.run_until_complete(self._farewell())
+        except BaseException as problem:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(problem)
         finally:
             self.bridge.close()
             self._listener.close()
@@ -266,6 +283,12 @@ class Server:
             unsent_bytes=sum(connection.measure_unsent() for connection in self._lagging),
             blocked=sum(connection.blocked for connection in self._connections),
         )
+
+
+def _most_connections() -> int:
+    """As many as this process may have descriptors, less some for all else."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 30 if soft == resource.RLIM_INFINITY else max(1, soft - SPARE_DESCRIPTORS)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

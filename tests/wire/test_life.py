@@ -287,3 +287,18 @@ def test_ctrl_c_in_a_program(path: str, stage: Syscalls, tmp_path: Path) -> None
     client.send_signal(signal.SIGINT)
     out, _ = client.communicate(timeout=60)
     assert out == "True\n" and client.returncode == 0
+
+
+def test_processes_that_are_gone_are_forgotten(
+    serving: Serving, stage: Syscalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that never waits does not grow the server."""
+    monkeypatch.setattr("tokenix.syscalls.wire.inflight.LOOK_AT", 16)
+    server = serving()
+    with tokenix.connect(server.path) as k:
+        kept = k.spawn(PROMPT, max_tokens=LONG)
+        for _ in range(60):
+            pid = k.spawn(PROMPT, max_tokens=1)
+            stage.wait(pid)
+            assert server.statistics().processes <= 17
+        assert k.stat(kept)
