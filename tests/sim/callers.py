@@ -50,8 +50,13 @@ ERRNOS: dict[type, set[int]] = {
     Read: {errno.ESRCH, errno.EPIPE, errno.EINVAL, errno.EINTR, errno.EAGAIN},
     Write: {errno.ESRCH, errno.EPIPE, errno.E2BIG, errno.EINVAL, errno.EBUSY},
     Fork: {
-        errno.ESRCH, errno.EAGAIN, errno.EINVAL, errno.EBUSY, errno.E2BIG, errno.EDQUOT,
-    },  # fmt: skip
+        errno.ESRCH,
+        errno.EAGAIN,
+        errno.EINVAL,
+        errno.EBUSY,
+        errno.E2BIG,
+        errno.EDQUOT,
+    },
     Wait: {errno.ECHILD, errno.EINTR, errno.EAGAIN},
     Kill: {errno.ESRCH},
     Nice: {errno.ESRCH, errno.EPERM, errno.EINVAL, errno.EBUSY},
