@@ -34,6 +34,10 @@ _STREAM_HEADERS: Final = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+_LINE_ENDS: Final = (
+    ("\u2028".encode(), rb"\u2028"), ("\u2029".encode(), rb"\u2029"), ("\x85".encode(), rb"\u0085"),
+)  # fmt: skip
+"""Characters that JSON may have in a string and that some clients end a line at."""
 
 
 class Events:
@@ -59,6 +63,9 @@ class Events:
 
     async def write(self, data: bytes, more: bool = True) -> None:
         """Send some events; returns when the connection has room for more."""
+        if not data.isascii():
+            for line_end, escaped in _LINE_ENDS:
+                data = data.replace(line_end, escaped)
         while self._free is not None:
             await asyncio.shield(self._free)
         self._free = free = self._loop.create_future()
@@ -111,6 +118,8 @@ class Answer:
                 await self._serve(state["notes"], state["gate"], receive, send, events)
             finally:
                 state["span"].note_generation(self.generation)
+                if self.generation.first is not None:
+                    state["notes"]["pid"] = self.generation.first
 
     async def _serve(
         self, notes: dict[str, Any], gate: Gate, receive: Receive, send: Send, events: Events

@@ -56,7 +56,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     """priority: first token first; flex: when nobody else wants the machine."""
     reader_tokens_per_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     """How fast the text is read. Output that is further ahead may be paused for others."""
-    request_id: Annotated[str, Meta(max_length=128)] | None = None
+    request_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")] | None = None
     """Becomes part of the answer's id."""
     user: str | None = None
     metadata: dict[str, Any] | None = None

@@ -36,6 +36,6 @@ class Description(JsonRenderPlugin):
         paths = openapi_schema["paths"]
         for path in _STREAMED:
             content = paths[path]["post"]["responses"]["200"]["content"]
-            content["text/event-stream"] = {"schema": {"type": "string"}}
+            content["text/event-stream"] = {"schema": {}}
         made = {**openapi_schema, "components": {"schemas": {**schemas, **exact}}}
         return msgspec.json.encode(made)
