@@ -75,16 +75,11 @@ class TestCurl:
 
     def test_a_chat(self, gateway: Gateway) -> None:
         body = {"model": MODEL, "messages": HELLO, "max_tokens": 3}
-        answer: Any = json.loads(
-            self.curl(
-                gateway,
-                "/v1/chat/completions",
-                "-H",
-                "Content-Type: application/json",
-                "-d",
-                json.dumps(body),
-            )  # fmt: skip
-        )
+        said = self.curl(
+            gateway, "/v1/chat/completions", "-H", "Content-Type: application/json",
+            "-d", json.dumps(body),
+        )  # fmt: skip
+        answer: Any = json.loads(said)
         assert answer["choices"][0]["message"]["content"]
 
     def test_a_stream(self, gateway: Gateway) -> None:
