@@ -11,6 +11,7 @@ of the process fills, and the kernel holds that process and no other.
 import asyncio
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -81,7 +82,7 @@ class Events:
             free.set_result(None)
 
 
-class Answer:
+class Answer(ABC):
     """Base of all answers that are generated."""
 
     done_event = DONE
@@ -94,17 +95,18 @@ class Answer:
         self._over = False
         """Whether all is generated, and only the rest of it to be sent."""
 
+    @abstractmethod
     async def generate(self, send: Send) -> None:
         """Generate, and write the whole response. ApiError."""
-        raise AssertionError("of a subclass")
 
+    @abstractmethod
     async def stream(self, events: Events) -> None:
         """Generate, and write events up to the last but `done_event`. ApiError."""
-        raise AssertionError("of a subclass")
 
     @property
+    @abstractmethod
     def streams(self) -> bool:
-        raise AssertionError("of a subclass")
+        """Whether its client wants events."""
 
     def error_event(self, error: ApiError) -> bytes:
         """An error behind the first byte of a stream."""

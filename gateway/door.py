@@ -1,6 +1,6 @@
 """The door: everything that is asked of a request before the application sees it.
 
-    request id -> draining? -> key -> media type -> size and time of the body -> application
+    request id -> key -> draining, too many? -> media type -> size and time of the body -> inside
 
 It stands in front of the whole application, so that a path that does not exist, a method that is
 not allowed and a body that never ends are answered in the same way as everything else.
