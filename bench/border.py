@@ -85,19 +85,28 @@ class Crowd:
 
 
 def measure_crowd(
-    streams: int = 500, seconds: float = 15.0, rate: float = 20.0, step_s: float = 0.05
+    streams: int = 500,
+    seconds: float = 5.0,
+    rate: float = 20.0,
+    step_s: float = 0.05,
+    rounds: int = 4,
 ) -> Crowd:
-    """Short requests at `rate` a second for so long, beside `streams` streams over ten connections.
-    A tenth of these is never read and a tenth breaks off at random times; without them first."""
+    """Short requests at `rate` a second, beside `streams` streams over ten connections, of which a
+    tenth is never read and a tenth breaks off at random times; in turns with and without these, so
+    long each, as what else the machine does changes."""
     unsent = 0
+    alone: list[float] = []
+    beside: list[float] = []
     with _served(streams + 200, step_s) as server, _other_process() as other:
         other.submit(_crowd, server.path, streams // 10, False, 2.0, rate).result()  # warm
-        alone = other.submit(_crowd, server.path, streams, False, seconds, rate).result()
-        beside = other.submit(_crowd, server.path, streams, True, seconds, rate)
-        while not beside.done():
-            unsent = max(unsent, server.statistics().unsent_bytes)
-            time.sleep(0.1)
-    old, new = _quantiles(alone), _quantiles(beside.result())
+        for _ in range(rounds):
+            for rude, times_s in ((False, alone), (True, beside)):
+                played = other.submit(_crowd, server.path, streams, rude, seconds, rate)
+                while not played.done():
+                    unsent = max(unsent, server.statistics().unsent_bytes)
+                    time.sleep(0.1)
+                times_s.extend(played.result())
+    old, new = _quantiles(alone), _quantiles(beside)
     return Crowd(streams, len(alone), *old, *new, new[0] / old[0], new[1] / old[1], unsent)
 
 

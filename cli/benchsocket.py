@@ -17,8 +17,8 @@ def socket(
     ] = 256,
     crowd: Annotated[int, Parameter(validator=COUNT, help="Streams beside short requests.")] = 500,
     seconds: Annotated[
-        int, Parameter(validator=COUNT, help="For so long short requests come.")
-    ] = 15,
+        int, Parameter(validator=COUNT, help="For so long short requests come, in each round.")
+    ] = 5,
     json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
 ) -> int:
     """What a streamed token costs at the socket, and what others feel of rude clients."""

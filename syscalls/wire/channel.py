@@ -21,10 +21,9 @@ from tokenix.kernel.calls import KernelError
 from tokenix.syscalls.wire import abi
 from tokenix.syscalls.wire.abi import Answer, Bye, Delta, Fail, Hello, Ping, Pong, Welcome
 from tokenix.syscalls.wire.framing import FrameError, Frames, append_frame
+from tokenix.syscalls.wire.limits import MOST_ANSWER_BYTES
 
 RECEIVE_BYTES = 1 << 18
-ANSWER_BYTES = 1 << 31
-"""Of a frame from the server, whose own limit is not ours to set."""
 PING_S = 15.0
 """A server that owes an answer and was not heard of for so long is asked whether it is there."""
 SILENT_S = 120.0
@@ -64,7 +63,7 @@ class Channel:
         self._receivers: dict[int, Receiver] = {}
         self._queue: deque[bytes | bytearray] = deque()
         self._unsent = b""
-        self._frames = Frames(ANSWER_BYTES)
+        self._frames = Frames(MOST_ANSWER_BYTES)
         self._heard_s = time.monotonic()
         self._pinged = False
         hello = bytearray()

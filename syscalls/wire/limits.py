@@ -2,6 +2,9 @@
 
 import msgspec
 
+MOST_ANSWER_BYTES = 64 << 20
+"""What no server may send in one frame; what is longer is not from one."""
+
 
 class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a server; a client learns them with its Welcome."""
@@ -36,7 +39,7 @@ class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         assert 64 <= self.frame_bytes <= self.all_in_bytes, "a frame fits into what all may bring"
-        assert 1024 <= self.answer_bytes < 1 << 32, "its length has four bytes"
+        assert 1024 <= self.answer_bytes <= MOST_ANSWER_BYTES
         assert self.connections >= 1 and self.calls >= 1 and self.window_tokens >= 1
         assert self.frame_bytes <= self.call_bytes
         assert 0 < self.client_out_bytes <= self.all_out_bytes

@@ -142,7 +142,8 @@ class Server:
         if self._closed:
             return
         self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with contextlib.suppress(RuntimeError):  # it has failed, and its loop is closed
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     def __enter__(self) -> Self:
