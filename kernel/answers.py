@@ -66,7 +66,8 @@ class Rusage:
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Prompt tokens whose KV was found in the prefix index at admission: on the device, or ..."""
+    """Prompt tokens whose KV was found in the prefix index at admission (or that a fork afresh has
+    from its parent): on the device, or ..."""
     cached_host_tokens: int = 0
     """... in the host tier ..."""
     cached_file_tokens: int = 0

@@ -181,6 +181,7 @@ def _fork_one(kernel: Lifecycle, parent: Process, number: int, request: Fork) ->
     if request.afresh:
         _rewind(kernel, parent, child)
         kernel.memory.fork(parent, child, parent.prompt_tokens - 1)
+        child.usage.cached_tokens = child.space.computed
     else:
         kernel.scheduler.inherit(parent.entity, child.entity)
         kernel.memory.fork(parent, child, parent.length)

@@ -107,6 +107,7 @@ def test_several_answers_share_their_prompt(client: openai.OpenAI, k: Syscalls) 
     again = ask(client, n=4, temperature=1.2, seed=5, max_tokens=6)
     assert texts == [choice.message.content for choice in again.choices]
     assert k.vmstat()["spawned"] - before["spawned"] == 8
+    assert again.timings["prompt_n"] <= 4, "all but the last token of the prompt is there"
 
 
 def test_several_answers_of_one_token(client: openai.OpenAI) -> None:

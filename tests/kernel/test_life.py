@@ -90,6 +90,7 @@ def test_children_afresh_draw_their_own_first_token(after_s: float) -> None:
         begun = machine.process(child)
         assert begun.tokens == list(PROMPT)
         assert begun.space.computed == min(computed, len(PROMPT) - 1)
+        assert begun.usage.cached_tokens == begun.space.computed
     for one in (pid, *children):
         machine.call(Write(one, eof=True))
     machine.finish()
