@@ -20,8 +20,10 @@ from tokenix.daemon.notify import notify
 from tokenix.daemon.options import HttpOptions
 from tokenix.daemon.peers import recogniser
 from tokenix.daemon.pidfile import PidFile
+from tokenix.daemon.service import Service
 from tokenix.daemon.signalpipe import SignalPipe
 from tokenix.gateway.logs import bridge_logging, open_log
+from tokenix.syscalls.types import TraceEvent
 
 
 def test_whom_users_are() -> None:
@@ -144,3 +146,20 @@ def test_durations(value_s: float, shown: str) -> None:
 )
 def test_sizes_shown(value: int, shown: str) -> None:
     assert size(value) == shown
+
+
+def test_a_kernel_that_has_failed_ends_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def trace(self, *_: object) -> tuple[TraceEvent, ...]:
+            raise OSError(errno.EIO, "the kernel has failed: out of order")
+
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    try:
+        log = open_log("info", "json")
+        with SignalPipe(signal.SIGUSR1) as pipe:
+            service = Service(Broken(), None, None, pipe, log, drain_s=1.0)
+            assert service.run() == 1
+    finally:
+        structlog.reset_defaults()
+    assert json.loads(written.getvalue())["error"] == "the kernel has failed: out of order"
