@@ -208,6 +208,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; what is unsent is dropped."""
         self._closing = True
+        self._hub.lags(self, False)
         self._transport.abort()
 
     def sweep(self, now_s: float) -> None:

@@ -36,7 +36,7 @@ class Flow:
         self._client = client
         self._bridge = bridge
         self._who = who
-        self._pid = pid
+        self.pid = pid
         self._credit = credit
         self._reading = 0
         """The kernel's number of the read in flight; 0: none."""
@@ -46,7 +46,7 @@ class Flow:
     def go_on(self) -> None:
         """Ask for more if there is credit and room. Idempotent."""
         if not self._reading and self._credit > 0 and not self._client.blocked:
-            request = Read(self._pid, self._credit)
+            request = Read(self.pid, self._credit)
             self._reading = self._bridge.submit(request, self._who, self._arrived)
 
     def grant(self, tokens: int, most: int) -> None:
@@ -63,10 +63,10 @@ class Flow:
         else:
             self._end(error(errno.EINTR, "the call was cancelled"))
 
-    def abandon(self) -> None:
-        """The client is gone."""
+    def abandon(self, ends: bool) -> None:
+        """The client is gone. `ends`: and so is the process in a moment."""
         self._orphan = True
-        if self._reading:
+        if self._reading and not ends:
             self._cancel()
 
     def _cancel(self) -> None:

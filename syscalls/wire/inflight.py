@@ -128,13 +128,16 @@ class Calls:
             answer(True)
 
     def abandon(self) -> None:
-        """The client is gone: nothing of it stays in the kernel."""
+        """The client is gone: nothing of it stays in the kernel. Reads of its own processes are
+        answered by their end; the kernel would have to look for each of them to cancel it."""
         self._gone = True
         for pending in self._pending.values():
-            if pending.kernel_id:
+            request = pending.request
+            ends = isinstance(request, calls.Read) and request.pid in self._owned
+            if pending.kernel_id and not ends:
                 self._bridge.submit(calls.CancelCall(pending.kernel_id), ROOT, _ignore)
         for flow in self._flows.values():
-            flow.abandon()
+            flow.abandon(ends=flow.pid in self._owned)
         for pid in self._owned:
             self._end(pid)
         self._flows.clear()
