@@ -124,3 +124,23 @@ def test_nobody_there(tmp_path: Path) -> None:
         tokenix.connect(tmp_path / "file" / "k.sock")
     with pytest.raises(ConnectionRefusedError):
         tokenix.connect(tmp_path / "file")
+
+
+def test_a_client_loads_no_kernel(serving: Serving, tmp_path: Path) -> None:
+    """A short command is mostly imports."""
+    heavy = ["numpy", "tokenizers", "jinja2", "asyncio", "anyio", "tokenix.kernel.core", "ssl"]
+    program = (
+        "import sys, tokenix\n"
+        f"with tokenix.connect({serving().path!r}) as k: k.ps()\n"
+        f"print([name for name in {heavy} if name in sys.modules])\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT / ".lib")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=env,
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "[]\n"
