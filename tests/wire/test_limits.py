@@ -98,7 +98,8 @@ def test_unknown_fields_are_ignored(path: str) -> None:
 def test_a_number_in_flight_is_taken(path: str) -> None:
     with Raw(path) as raw:
         pid = raw.call(SpawnText([1], {"max_tokens": 1, "keep_open": True}))
-        raw.call(calls.Read(pid))
+        while raw.call(calls.Read(pid)).turn_ended is None:
+            pass
         raw.send(abi.Ask(50, calls.Read(pid)), abi.Ask(50, calls.Ps()))
         bye = last_words(raw)
         assert bye.errno == errno.EPROTO and "in flight already: 50" in bye.message
@@ -169,7 +170,8 @@ def test_calls_above_the_limit_wait_unread(serving: Serving) -> None:
     server = serving(calls=4)
     with Raw(server.path) as raw:
         pid = raw.call(SpawnText([1], {"max_tokens": 1, "keep_open": True}))
-        raw.call(calls.Read(pid))
+        while raw.call(calls.Read(pid)).turn_ended is None:
+            pass
         blocked = [raw.ask(calls.Read(pid)) for _ in range(5)]
         raw.ask(calls.Ps())
         until(lambda: server.statistics().calls == 5)
@@ -183,7 +185,8 @@ def test_a_client_that_hangs_up_while_it_is_not_read(serving: Serving, stage: Sy
     server = serving(calls=2)
     raw = Raw(server.path)
     pid = raw.call(SpawnText([1], {"max_tokens": 1, "keep_open": True}))
-    raw.call(calls.Read(pid))
+    while raw.call(calls.Read(pid)).turn_ended is None:
+        pass
     for _ in range(4):
         raw.ask(calls.Read(pid))
     until(lambda: server.statistics().calls == 3)
