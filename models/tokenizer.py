@@ -69,9 +69,12 @@ class Tokenizer:
         `add_special` adds what the model expects around a text (begin of sequence).
         `parse_special` reads the names of special tokens in the text as these tokens; pass False
         for text from people, or they can write an end of turn. Lone surrogates become U+FFFD.
+        Other threads run meanwhile: of the library's calls only those for batches let go of the
+        interpreter.
         """
         library = self._library if parse_special else self._literal_library()
-        return library.encode(_unicode(text), add_special_tokens=add_special).ids
+        (made,) = library.encode_batch_fast([_unicode(text)], add_special_tokens=add_special)
+        return made.ids
 
     def decode(self, tokens: Iterable[int], skip_special: bool = True) -> str:
         """The text of `tokens`; bytes that are not UTF-8 become U+FFFD, unknown ids nothing."""

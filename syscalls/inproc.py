@@ -251,15 +251,15 @@ class Syscalls:
         return self._call(GetModel())
 
     def tokenize(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> tuple[int, ...]:
-        """The tokens that `spawn` would make of a prompt. EINVAL."""
+        """The tokens that `spawn` would make of a prompt. EINVAL, E2BIG."""
         return self._call(Tokenize(prompt, dict(options)))
 
     def detokenize(self, tokens: Sequence[int], special: bool = False) -> str:
-        """The text of tokens; `special`: with the names of special ones. EINVAL."""
+        """The text of tokens; `special`: with the names of special ones. EINVAL, E2BIG."""
         return self._call(Detokenize(requests.check_tokens(tokens), special))
 
     def token_bytes(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
-        """The bytes that each token stands for. EINVAL."""
+        """The bytes that each token stands for. EINVAL, E2BIG."""
         return self._call(TokenBytes(requests.check_tokens(tokens)))
 
     def trace(

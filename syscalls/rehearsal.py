@@ -41,6 +41,7 @@ class InventedTokenizer:
 @dataclass(frozen=True, slots=True)
 class InventedConfig:
     eos_tokens: tuple[int, ...] = ()
+    max_context_tokens: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from tokenix.drivers.sampling import SamplingParams
 from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.calls import Asks, Signal, Spawn, Write, error
 from tokenix.mm.ids import Pid
+from tokenix.syscalls.bounds import check_count, check_text
 from tokenix.sched.entity import Qos, Reader, ReaderKind
 
 if TYPE_CHECKING:
@@ -159,18 +160,20 @@ def encode(
     if not isinstance(prompt, str):
         prompt = _items(prompt)
         if not all(isinstance(item, Mapping) for item in prompt):
-            return _token_ids(prompt)
+            return _token_ids(image, prompt)
         items = cast("Sequence[Mapping[str, str]]", prompt)
         if image.chat is None:
             raise invalid(f"model {image.name} has no chat template; give text or tokens")
         if not items:
             raise invalid("the prompt is empty; give text, messages or tokens")
-        return tuple(image.tokenizer.encode(_render(image, items, tools, template)))
+        check_count(image, len(items), "messages")
+        return _tokenize(image, _render(image, items, tools, template))
     if not prompt:
         raise invalid("the prompt is empty; give text, messages or tokens")
     if raw or image.chat is None:
-        return tuple(image.tokenizer.encode(prompt, add_special=True, parse_special=False))
-    return tuple(image.tokenizer.encode(_render(image, [{"role": "user", "content": prompt}])))
+        return _tokenize(image, prompt, add_special=True, parse_special=False)
+    check_text(image, prompt)
+    return _tokenize(image, _render(image, [{"role": "user", "content": prompt}]))
 
 
 def make_write(
@@ -181,9 +184,10 @@ def make_write(
     Text becomes a user's chat message, unless `raw` or the model has no chat template.
     """
     if not isinstance(data, str):
-        return Write(pid, _token_ids(_items(data)), eof=eof)
+        return Write(pid, _token_ids(image, _items(data)), eof=eof)
+    check_text(image, data)
     if raw or image.chat is None or not data:
-        return Write(pid, tuple(image.tokenizer.encode(data, parse_special=False)), eof=eof)
+        return Write(pid, _tokenize(image, data, parse_special=False), eof=eof)
     # What the template writes behind an answer: end of turn, the new message, the next answer's
     # beginning. The end of turn is usually generated already.
     answer = "\x01"
@@ -191,13 +195,19 @@ def make_write(
     text = _render(image, [{"role": role, "content": content} for role, content in dialogue])
     rest = text.partition(answer)[2]
     end = next((t for t in _stop_texts(image) if rest.startswith(t)), "")
-    encode_text = image.tokenizer.encode
     return Write(
         pid,
-        tuple(encode_text(rest.removeprefix(end))),
-        separator=tuple(encode_text(end)) if end else (),
+        _tokenize(image, rest.removeprefix(end)),
+        separator=_tokenize(image, end) if end else (),
         eof=eof,
     )
+
+def _tokenize(
+    image: "ProgramImage", text: str, add_special: bool = False, parse_special: bool = True
+) -> tuple[int, ...]:
+    check_text(image, text)
+    return tuple(image.tokenizer.encode(text, add_special, parse_special))
+
 
 
 def _render(
@@ -365,7 +375,8 @@ def _items(prompt: object) -> list[Any]:
     return list(prompt)
 
 
-def _token_ids(items: Sequence[object]) -> tuple[int, ...]:
+def _token_ids(image: "ProgramImage", items: Sequence[object]) -> tuple[int, ...]:
+    check_count(image, len(items), "tokens")
     try:
         return tuple(operator.index(item) for item in items)  # type: ignore[arg-type]
     except TypeError:
@@ -397,7 +408,7 @@ def _reader(kind: str | None, rate: float, qos: str | None) -> Reader:
 def _title(prompt: Prompt) -> str:
     """The first words of the prompt, for `ps`."""
     if isinstance(prompt, str):
-        return " ".join(prompt.split()[:6])[:48]
+        return " ".join(prompt.split(maxsplit=6)[:6])[:48]
     items = list(prompt)
     last = items[-1] if items else ""
     return _title(str(last.get("content", ""))) if isinstance(last, Mapping) else "[tokens]"

@@ -14,6 +14,7 @@ from msgspec import field
 from tokenix.kernel.calls import Asks, Request, ShmOpen, error
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import requests
+from tokenix.syscalls.bounds import check_count
 
 if TYPE_CHECKING:
     from tokenix.kernel.boot import Machine
@@ -68,7 +69,7 @@ class ShmText(Asks[int], frozen=True, tag="shmopen"):
 
 
 class Tokenize(Asks[tuple[int, ...]], frozen=True):
-    """The tokens that `spawn` would make of a prompt. EINVAL."""
+    """The tokens that `spawn` would make of a prompt. EINVAL, E2BIG."""
 
     prompt: Any
     options: dict[str, Any] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class Tokenize(Asks[tuple[int, ...]], frozen=True):
 
 
 class Detokenize(Asks[str], frozen=True):
-    """The text of tokens. EINVAL."""
+    """The text of tokens. EINVAL, E2BIG."""
 
     tokens: tuple[int, ...]
     special: bool = False
@@ -85,7 +86,7 @@ class Detokenize(Asks[str], frozen=True):
 
 class TokenBytes(Asks[tuple[bytes, ...]], frozen=True):
     """What each token stands for: bytes, that need not be whole characters; b"" for special ones.
-    EINVAL."""
+    EINVAL, E2BIG."""
 
     tokens: tuple[int, ...]
 
@@ -106,7 +107,8 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 def resolve(machine: "Machine", request: TextRequest) -> Request | Answered:
-    """The kernel's request, or the answer. OSError EINVAL for what makes no sense."""
+    """The kernel's request, or the answer. OSError EINVAL for what makes no sense, E2BIG for what
+    the context has no room for."""
     image = machine.image
     match request:
         case SpawnText(prompt, options):
@@ -128,7 +130,8 @@ def resolve(machine: "Machine", request: TextRequest) -> Request | Answered:
 
 
 def check_vocabulary(machine: "Machine", tokens: tuple[int, ...]) -> None:
-    """EINVAL for what is no token of the model."""
+    """EINVAL for what is no token of the model, E2BIG for more than its context has room for."""
+    check_count(machine.image, len(tokens), "tokens")
     vocab = machine.kernel.info.vocab_tokens
     for token in tokens:
         if not 0 <= token < vocab:

@@ -6,6 +6,7 @@ import openai
 import pytest
 
 import tokenix
+from tokenix.models.tokenizer import Tokenizer
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.tests.gateway.house import HELLO, MODEL, Gateway, Wire, open_gateway
 
@@ -90,6 +91,27 @@ def test_the_context_is_never_cut(gateway: Gateway, k: Syscalls) -> None:
     with gateway.chat(max_tokens=100_000) as wire:
         assert wire.error()["code"] == "context_length_exceeded"
     with gateway.chat(stream=True, max_tokens=100_000) as wire:
+        assert wire.error()["code"] == "context_length_exceeded"
+        assert wire.status == 400
+
+
+LONG = "x " * 1_900_000
+TOO_LONG: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": [{"role": "user", "content": LONG}]},
+    TEXT: {"prompt": LONG},
+    "/tokenize": {"prompt": LONG},
+    "/apply-template": {"messages": [{"role": "user", "content": LONG}]},
+    "/detokenize": {"tokens": [1] * 100_000},
+}
+
+
+@pytest.mark.parametrize("path", TOO_LONG)
+def test_what_can_never_fit_is_not_tokenized(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(Tokenizer, "encode", None)
+    monkeypatch.setattr(Tokenizer, "decode", None)
+    with gateway.post(path, {"model": MODEL, **TOO_LONG[path]}) as wire:
         assert wire.error()["code"] == "context_length_exceeded"
         assert wire.status == 400
 
