@@ -117,7 +117,12 @@ def _flush(code: int) -> int:
         code = PIPE_CLOSED
     if code == PIPE_CLOSED:
         with contextlib.suppress(OSError, ValueError):
-            stdout.discard()
+            stdout.discard(sys.stdout)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            stdout.discard(sys.stderr)
     return code
 
 

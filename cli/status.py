@@ -1,5 +1,6 @@
 """Exit codes, and the one line on stderr that says why."""
 
+import contextlib
 import errno
 import sys
 
@@ -31,7 +32,8 @@ class UsageError(Failure):
 def report(message: str) -> None:
     """`tokenix: error: ...`, always one line."""
     line = " ".join(message.split())
-    print(f"tokenix: error: {line}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # nobody reads it, or the disk is full
+        print(f"tokenix: error: {line}", file=sys.stderr, flush=True)
 
 
 def of_os_error(problem: OSError) -> tuple[str, int]:

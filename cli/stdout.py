@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -24,10 +24,10 @@ def write(text: str) -> None:
         raise StdoutClosed from None
 
 
-def discard() -> None:
+def discard(stream: TextIO) -> None:
     """Send what is still buffered nowhere, so that leaving does not fail."""
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
+    os.dup2(null, stream.fileno())
     os.close(null)
 
 

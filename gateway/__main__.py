@@ -6,7 +6,7 @@ import msgspec
 
 import tokenix
 from tokenix.gateway.config import GatewayConfig
-from tokenix.gateway.logs import bridge_logging, open_log
+from tokenix.gateway.logs import bridge_logging, close_log, open_log
 from tokenix.gateway.server import serve
 from tokenix.syscalls.aio import Syscalls
 
@@ -23,7 +23,10 @@ def main() -> None:
     async def connect() -> Syscalls:
         return await tokenix.aio.connect(config.socket or None)
 
-    serve(config, connect)
+    try:
+        serve(config, connect)
+    finally:
+        close_log()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """The log of the gateway, and of the daemon: one event a line on standard error, as text for people
-or as JSON."""
+or as JSON. A log that cannot be written (nobody reads it, the disk is full) loses lines; it never
+changes what its process does."""
 
+import contextlib
 import logging
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
@@ -34,7 +36,7 @@ def open_log(level: str, form: str) -> FilteringBoundLogger:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Sink(sys.stderr))),
     )
     log: FilteringBoundLogger = structlog.get_logger()
     return log
@@ -47,6 +49,33 @@ def bridge_logging(log: FilteringBoundLogger, level: str) -> None:
     root.handlers[:] = [_Bridge(log)]
     root.setLevel(max(LEVELS[level], logging.INFO))
     logging.getLogger("tokenix").setLevel(LEVELS[level])
+
+
+def close_log() -> None:
+    """What could not be written is given up, so that leaving does not fail."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stderr.fileno())
+            os.close(null)
+
+
+class _Sink:
+    """A file whose failures are nobody's."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return self._file.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._file.flush()
 
 
 class _Bridge(logging.Handler):
