@@ -2,12 +2,13 @@
 
 It is a program of its own and reaches the kernel over the socket only, so that whatever happens to
 it costs the requests that it carried and nothing else. It learns its settings from standard input,
-and ends when that is closed: our death is noticed, however it comes.
+and watches us: our death is noticed, however it comes. How it is ended: `close`, `finish`, `stop`.
 """
 
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -25,8 +26,8 @@ LONGEST_PAUSE_S = 30.0
 """... up to this, and again from the beginning ..."""
 STEADY_S = 60.0
 """... after it has lived for so long."""
-STOP_S = 10.0
-"""From asking it to end to ending it."""
+STOP_S = 5.0
+"""From telling it to end at once to killing it."""
 
 
 class Gateway:
@@ -46,6 +47,7 @@ class Gateway:
         self._pause_s = FIRST_PAUSE_S
         self._due_s: float | None = None
         """When it is started again."""
+        self._closed = self._finished = False
         self.restarts = 0
 
     @property
@@ -65,7 +67,9 @@ class Gateway:
     def start(self) -> None:
         """OSError: what is wrong with its settings."""
         listening = self._door.socket.fileno()
-        settings = msgspec.structs.replace(self._settings(), fd=listening, port=self._door.port)
+        settings = msgspec.structs.replace(
+            self._settings(), fd=listening, port=self._door.port, draining=self._closed
+        )
         self._began_s, self._due_s = time.monotonic(), None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tokenix.gateway"],
@@ -84,6 +88,9 @@ class Gateway:
         """Notice that it has ended, and start it again when it is time to."""
         now_s = time.monotonic()
         if self._process is not None and self._process.poll() is not None:
+            if self._finished:
+                self._say_stopped()
+                return
             status = _status(self._process.returncode)
             self._forget()
             if now_s - self._began_s >= STEADY_S:
@@ -102,16 +109,33 @@ class Gateway:
         self._due_s = now_s + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
+    def close(self) -> None:
+        """It takes nothing new, and goes on with what it has."""
+        self._closed = True
+        if self._process is not None:
+            self._process.send_signal(signal.SIGUSR1)
+
+    def finish(self) -> None:
+        """It ends when all is answered; `pid` is None then."""
+        self._finished, self._due_s = True, None
+        if self._process is not None:
+            self._process.terminate()
+
     def stop(self, patience_s: float = STOP_S) -> None:
-        """End it: SIGTERM, and SIGKILL if that does not help. Idempotent."""
+        """It ends at once, with an error for who waits for an answer; SIGKILL if it does not.
+        Idempotent."""
         self._due_s = None
         if self._process is None:
             return
-        self._process.terminate()
+        self._process.send_signal(signal.SIGQUIT)
         if not select.select([self._death], [], [], patience_s)[0]:
             self._log.warning("gateway does not end; it is killed", gateway_pid=self._process.pid)
             self._process.kill()
         self._process.wait()
+        self._say_stopped()
+
+    def _say_stopped(self) -> None:
+        assert self._process is not None
         self._log.info("gateway stopped", status=_status(self._process.returncode))
         self._forget()
 

@@ -146,6 +146,8 @@ class Service:
     """When a drain ends; None: there is none."""
     quiet_s: float = 0.0
     """When a process was last seen to run, in a drain."""
+    drained: bool = False
+    """Whether no process is waited for any more, but for the gateway's last words only."""
 
     def run(self) -> int:
         """Until a signal has come and what runs has ended. Exit code."""
@@ -169,6 +171,8 @@ class Service:
                 self.log.warning("second signal: stopping at once", signal=number.name)
                 return True
             self.border.drain(DRAINING)
+            if self.gateway is not None:
+                self.gateway.close()
             notify("STOPPING=1")
             self.quiet_s, self.over_s = now_s, now_s + self.drain_s
             self.log.info(
@@ -179,8 +183,12 @@ class Service:
         left = living(self.k)
         if left:
             self.quiet_s = now_s
-        elif now_s - self.quiet_s >= LINGER_S or not unread(self.k):
+        elif not self.drained and (now_s - self.quiet_s >= LINGER_S or not unread(self.k)):
+            self.drained = True
             self.log.info("drained")
+            if self.gateway is not None:
+                self.gateway.finish()
+        if self.drained and (self.gateway is None or self.gateway.pid is None):
             return True
         if now_s >= self.over_s:
             self.log.warning("drain takes too long: stopping", processes=len(left))

@@ -73,6 +73,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Ready means that the kernel answered within so long."""
     drain_s: float = 60.0
     """What runs when the gateway is told to stop may run on for so long."""
+    draining: bool = False
+    """It takes nothing from the beginning: its daemon is about to end."""
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ import structlog
 from litestar.types import ASGIApp, Message, Receive, Send
 
 from tokenix.gateway.config import GatewayConfig
-from tokenix.gateway.errors import ApiError, internal, unavailable
+from tokenix.gateway.errors import ApiError, internal, shutting_down
 from tokenix.gateway.keys import Caller, KeyRing
 from tokenix.gateway.spans import Spans
 from tokenix.gateway.traffic import Traffic
@@ -43,7 +43,7 @@ class Gate:
     def enter(self) -> None:
         """ApiError 503 while draining, 429 when there are too many."""
         if self.draining:
-            raise unavailable("the server is shutting down; try again in a moment", 5.0)
+            raise shutting_down()
         if self._inside >= self._most:
             raise ApiError(
                 429, f"{self._most} requests are under way, which is the limit; try again",

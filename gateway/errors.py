@@ -85,6 +85,13 @@ def unavailable(message: str, retry_after_s: float = 2.0) -> ApiError:
     )
 
 
+def shutting_down() -> ApiError:
+    """503: there will be no kernel for it."""
+    return unavailable(
+        "the server is shutting down and takes no new requests; try again when it is back", 5.0
+    )
+
+
 def internal() -> ApiError:
     """500: our fault; the log has what it was."""
     return ApiError(500, "the server failed to handle the request", "server_error", code="internal")
@@ -108,7 +115,7 @@ def of_decoding(why: msgspec.MsgspecError) -> ApiError:
 
 
 _GONE: Final = {
-    errno.ESHUTDOWN, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE,
+    errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE,
     errno.ENOTCONN, errno.ETIMEDOUT, errno.ENOENT, errno.EBADF,
 }  # fmt: skip
 """The kernel cannot be reached."""
@@ -142,6 +149,8 @@ def of_kernel(why: OSError) -> ApiError:
             return ApiError(403, message, "permission_error", code="permission_denied")
         case errno.ESRCH | errno.ECHILD:
             return _terminated()
+        case errno.ESHUTDOWN:
+            return shutting_down()
         case number if number in _GONE:
             return unavailable("the kernel is not there; try again")
     return internal()

@@ -1,12 +1,15 @@
 """The HTTP server around the application, and how it ends.
 
-SIGTERM    nothing new is taken (503, not ready); what runs may run on for `drain_s`; then exit
-again      now
+SIGUSR1    nothing new is taken (503, not ready), until the daemon says more
+SIGTERM    nothing new is taken; what runs may run on for `drain_s`; then exit
+again      now, with an error for the clients of what runs
+SIGQUIT    the same
 """
 
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -31,6 +34,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: GatewayConfig, connect: Connect) -> None:
         self.application = Application(config, connect)
+        self.application.gate.draining = config.draining
         self._drain_s = config.drain_s
         self._parent = config.parent
         self._draining: asyncio.Task[None] | None = None
@@ -60,6 +64,17 @@ class Server(uvicorn.Server):
         else:
             self.loop.call_soon_threadsafe(self.drain if self._draining is None else self.stop)
 
+    def handle_closing(self, sig: int, frame: FrameType | None) -> None:
+        """SIGUSR1 has come, at any moment."""
+        self.application.gate.draining = True
+
+    def handle_quit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGQUIT has come, at any moment."""
+        if self.loop is None:
+            self.should_exit = True
+        else:
+            self.loop.call_soon_threadsafe(self.stop)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         await super().startup(sockets)
@@ -73,8 +88,8 @@ class Server(uvicorn.Server):
         def orphaned() -> None:
             if death >= 0:
                 loop.remove_reader(death)
-            log.warning("the daemon is gone")
             self.stop()
+            log.warning("the daemon is gone")
 
         death = -1
         if os.getppid() == self._parent:  # or it was gone before, and its number may be another's
@@ -92,9 +107,9 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """End what runs, with an error for its client, and exit."""
-        log.warning("stopping now")
         self.application.gate.stop_all()
         self.should_exit = True
+        log.warning("stopping now")
 
     async def _drain(self) -> None:
         gate = self.application.gate
@@ -111,6 +126,8 @@ class Server(uvicorn.Server):
 def serve(config: GatewayConfig, connect: Connect) -> None:
     """Serve until a signal. SystemExit 1 if it cannot listen there."""
     server = Server(config, connect)
+    signal.signal(signal.SIGUSR1, server.handle_closing)
+    signal.signal(signal.SIGQUIT, server.handle_quit)
     if config.fd >= 0:
         server.run(sockets=[socket.socket(fileno=config.fd)])
     elif config.uds:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,15 @@ import httpx
 import pytest
 
 from tokenix.cli.status import FAILED, OK
-from tokenix.tests.daemon.daemons import Daemon, command, environment, poll
+from tokenix.tests.daemon.daemons import (
+    COMMAND,
+    PATIENT,
+    SMALL,
+    Daemon,
+    command,
+    environment,
+    poll,
+)
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -109,7 +119,10 @@ def test_a_drain_lets_an_answer_end(served: Served) -> None:
     served.terminate()
     served.wait_for("draining")
     refused = served.chat()
-    assert refused.status_code == 503 and refused.json()["error"]["message"]
+    assert refused.status_code == 503
+    assert "shutting down and takes no new requests" in refused.json()["error"]["message"]
+    health = served.http.get("/health/ready")
+    assert (health.status_code, health.json()) == (503, {"status": "shutting down"})
     listener.join(100)
     assert served.wait_end() == OK
     data = [line.removeprefix("data: ") for line in answers if line.startswith("data: ")]
@@ -117,6 +130,89 @@ def test_a_drain_lets_an_answer_end(served: Served) -> None:
     finished = [json.loads(line) for line in data[:-1]]
     assert finished[-1]["choices"][0]["finish_reason"] == "length"
     assert not is_alive(served.gateway_pid())
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_the_limit_and_a_second_signal_end_a_stream_with_its_error(
+    signals: int, tmp_path: Path
+) -> None:
+    """One deadline for daemon and gateway, and none at the second signal."""
+    limit_s = 1.0 if signals == 1 else 600.0
+    body = {"model": "smollm2", "messages": [STORY], "max_tokens": 900, "stream": True,
+            "ignore_eos": True}  # fmt: skip
+    with Served(tmp_path, "--drain-s", str(limit_s)) as served:
+        with served.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            served.terminate()
+            served.wait_for("draining")
+            if signals == 2:
+                served.terminate()
+            *_, error, done = [line for line in lines if line.startswith("data: ")]
+        assert done == "data: [DONE]"
+        assert json.loads(error.removeprefix("data: "))["error"]["code"] == "service_unavailable"
+        assert served.wait_end() == OK
+        assert not is_alive(served.gateway_pid())
+        assert not served.events("gateway does not end; it is killed")
+        (stopped,) = served.events("gateway stopped")
+        assert stopped["status"] == "exit 0"
+
+
+def test_a_gateway_that_comes_back_in_a_drain_takes_nothing(served: Served) -> None:
+    with served.connect() as k:
+        k.spawn("Tell me a story.", max_tokens=900, ignore_eos=True)
+        served.terminate()
+        served.wait_for("draining")
+        os.kill(served.gateway_pid(), signal.SIGKILL)
+        served.wait_for("gateway started", 2)
+        with httpx.Client(base_url=served.url, timeout=100) as client:
+            assert client.get("/health/ready").json() == {"status": "shutting down"}
+    assert served.wait_end() == OK, "its process ends with its connection"
+
+
+@pytest.mark.parametrize("reader", ["gone", "full"])
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_log_that_cannot_be_written_changes_nothing(
+    reader: str, end: signal.Signals, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    read, write = os.pipe() if reader == "gone" else (-1, os.open("/dev/full", os.O_WRONLY))
+    env = environment(tmp_path)
+    daemon = subprocess.Popen(
+        [*COMMAND, "serve", "--http.port", str(port), *SMALL, *PATIENT],
+        env=env, stdin=subprocess.DEVNULL, stdout=write, stderr=write,
+    )  # fmt: skip
+    os.close(write)
+    if read >= 0:
+        os.close(read)
+    try:
+        url = f"http://127.0.0.1:{port}/health/ready"
+
+        def is_ready() -> bool:
+            assert daemon.poll() is None
+            try:
+                return httpx.get(url, timeout=100).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        poll(is_ready, "readiness")
+        (gateway,) = children(daemon.pid)
+        daemon.send_signal(end)
+        assert daemon.wait(100) == (OK if end == signal.SIGTERM else -end)
+        poll(lambda: not is_alive(gateway), "the end of the gateway")
+        if end == signal.SIGKILL:
+            return
+        assert not (tmp_path / "tokenix" / "tokenix.sock").exists()
+        assert not (tmp_path / "tokenix" / "tokenix.pid").exists()
+    finally:
+        daemon.kill()
+        daemon.wait()
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in found.split()]
 
 
 def test_it_goes_with_its_daemon(served: Served) -> None:
