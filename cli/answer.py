@@ -118,7 +118,8 @@ def _converse(k: Syscalls, options: RunOptions) -> int:
 
 
 def answer(k: Syscalls, model: str, prompt: str, options: RunOptions, load_s: float) -> int:
-    """Generate one answer, as text while it comes or as one JSON object at the end."""
+    """Generate one answer, as text while it comes or as one JSON object at the end. OSError, behind
+    what there is of it, if it is not complete."""
     pid = k.spawn(messages_for(prompt, options), **options.spawn)
     collected: list[Output] = []
     pieces: list[str] = []
@@ -129,7 +130,6 @@ def answer(k: Syscalls, model: str, prompt: str, options: RunOptions, load_s: fl
         if not options.json:
             stdout.write(pieces[-1])
         if result.eof:
-            raise_if_failed(pid, result)
             break
     usage = k.wait(pid).rusage
     if options.json:
@@ -140,6 +140,7 @@ def answer(k: Syscalls, model: str, prompt: str, options: RunOptions, load_s: fl
             stdout.write("\n")
         if not options.quiet and usage.ttft_s is not None:
             show_timings([output.time_s for output in collected], usage.ttft_s)
+    raise_if_failed(pid, result)
     return OK
 
 

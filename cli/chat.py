@@ -11,7 +11,7 @@ import time
 
 from tokenix.cli import stdout
 from tokenix.cli.answer import RunOptions, show_timings, stop
-from tokenix.cli.status import INTERRUPTED, OK
+from tokenix.cli.status import FAILED, INTERRUPTED, OK
 from tokenix.syscalls.types import Pid, Prompt, SpawnOptions, Syscalls, raise_if_failed, text_of
 
 PROMPT = ">>> "
@@ -35,9 +35,11 @@ class Chat:
         """The process of the conversation; None: the next turn spawns it."""
         self._messages: list[dict[str, str]] = []
         self._interrupted = False
+        self._code = OK
+        """Whether the last answer was complete."""
 
     def run(self) -> int:
-        """Until the user leaves. Exit code."""
+        """Until the user leaves. Exit code: that of the last answer, as a shell has it."""
         _load_line_editing()
         if not self._options.quiet:
             stdout.write(f"{self._model}: /help shows the commands, /exit leaves\n")
@@ -46,7 +48,7 @@ class Chat:
                 line = input(PROMPT).strip()
             except EOFError:
                 stdout.write("\n")
-                return OK
+                return self._code
             except KeyboardInterrupt:
                 stdout.write("\n")
                 if self._interrupted:
@@ -56,7 +58,7 @@ class Chat:
                 continue
             self._interrupted = False
             if line in ("/exit", "/quit", "/bye"):
-                return OK
+                return self._code
             if line.startswith("/"):
                 self._command(line)
             elif line:
@@ -75,6 +77,7 @@ class Chat:
     def _turn(self, line: str) -> None:
         self._messages.append({"role": "user", "content": line})
         said: list[str] = []
+        self._code = OK
         try:
             self._ask(line)
             self._listen(said)
@@ -106,12 +109,13 @@ class Chat:
 
     def _listen(self, said: list[str]) -> None:
         """Show the answer as it comes, and keep it in `said`."""
-        assert self._pid is not None
+        pid = self._pid
+        assert pid is not None
         asked_s = time.monotonic()
         ttft_s = 0.0
         times_s: list[float] = []
         while True:
-            result = self._k.read(self._pid)
+            result = self._k.read(pid)
             if result.outputs and not times_s:
                 ttft_s = time.monotonic() - asked_s
             times_s += [output.time_s for output in result.outputs]
@@ -123,15 +127,16 @@ class Chat:
                 break
         stdout.write("\n")
         if result.eof:
-            self._k.wait(self._pid)
-            pid, self._pid = self._pid, None
-            raise_if_failed(pid, result)
+            self._k.wait(pid)
+            self._pid = None
+        raise_if_failed(pid, result)
         if not self._options.quiet:
             show_timings(times_s, ttft_s)
 
     def _complain(self, problem: OSError) -> None:
         """An answer failed; the conversation may go on."""
         print(f"tokenix: error: {problem.strerror or problem}", file=sys.stderr, flush=True)
+        self._code = FAILED
         if problem.errno == errno.E2BIG:
             print("/reset begins a new conversation", file=sys.stderr, flush=True)
         self._end()

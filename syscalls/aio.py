@@ -24,7 +24,7 @@ from tokenix.kernel.answers import ImageInfo, MetricsReport, ProcessStat, ReadRe
 from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
-from tokenix.syscalls import inproc, requests
+from tokenix.syscalls import endings, inproc, requests
 from tokenix.syscalls.inproc import Answer
 from tokenix.syscalls.port import Port
 from tokenix.syscalls.requests import Prompt, SpawnOptions
@@ -107,11 +107,11 @@ class Syscalls:
     async def stream(self, pid: Pid) -> AsyncIterator[str]:
         async with contextlib.aclosing(self.follow(pid)) as results:
             async for result in results:
-                text = requests.text_of(result)
+                text = endings.text_of(result)
                 if text:
                     yield text
                 if _ends(result):
-                    requests.raise_if_failed(pid, result)
+                    endings.raise_if_failed(pid, result)
 
     async def follow(self, pid: Pid) -> AsyncGenerator[ReadResult, None]:
         """What reads of the present turn bring, one after another; the last one ends it. Who leaves

@@ -17,7 +17,7 @@ from tokenix.kernel.answers import ImageInfo, MetricsReport, ProcessStat, ReadRe
 from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
-from tokenix.syscalls import requests
+from tokenix.syscalls import endings, requests
 from tokenix.syscalls.port import LocalPort, Port
 from tokenix.syscalls.requests import Prompt, SpawnOptions
 from tokenix.syscalls.texts import (
@@ -134,15 +134,17 @@ class Syscalls:
     def stream(self, pid: Pid) -> Iterator[str]:
         """The text of the present turn, piece by piece as it is generated.
 
-        OSError EIO if the process fails, EAGAIN if it was refused after all.
+        What it has is yielded first, then OSError if the turn is not complete: EIO (the process
+        failed), EAGAIN (refused after all), ECANCELED (killed, terminated or suspended by somebody,
+        which may be the caller), ETIMEDOUT (its deadline), EDQUOT (its max_pages).
         """
         while True:
             result = self.read(pid)
-            text = requests.text_of(result)
+            text = endings.text_of(result)
             if text:
                 yield text
             if result.turn_ended is not None or result.eof:
-                requests.raise_if_failed(pid, result)
+                endings.raise_if_failed(pid, result)
                 return
 
     def write(

@@ -25,11 +25,10 @@ from typing import (
 import msgspec
 
 from tokenix.drivers.sampling import SamplingParams
-from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.calls import Asks, Signal, Spawn, Write, error
 from tokenix.mm.ids import Pid
-from tokenix.syscalls.bounds import check_count, check_text
 from tokenix.sched.entity import Qos, Reader, ReaderKind
+from tokenix.syscalls.bounds import check_count, check_text
 
 if TYPE_CHECKING:
     from tokenix.models.grammar import Grammar
@@ -202,12 +201,12 @@ def make_write(
         eof=eof,
     )
 
+
 def _tokenize(
     image: "ProgramImage", text: str, add_special: bool = False, parse_special: bool = True
 ) -> tuple[int, ...]:
     check_text(image, text)
     return tuple(image.tokenizer.encode(text, add_special, parse_special))
-
 
 
 def _render(
@@ -289,22 +288,6 @@ def _plain_fields(request: type) -> dict[str, tuple[object, ...]]:
         if plain and {int, float, str}.intersection(kinds):
             found[name] = kinds
     return found
-
-
-def text_of(result: ReadResult) -> str:
-    """The text that a read has brought."""
-    pieces = [output.text for output in result.outputs]
-    if result.turn_ended is not None:
-        pieces.append(result.turn_ended.tail)
-    return "".join(pieces)
-
-
-def raise_if_failed(pid: Pid, result: ReadResult) -> None:
-    """OSError EIO or EAGAIN if the process did not end well."""
-    if result.reason is ExitReason.ERROR:
-        raise error(errno.EIO, f"process {pid} failed: {result.error}").as_os_error()
-    if result.reason is ExitReason.REFUSED:
-        raise error(errno.EAGAIN, f"process {pid} was {result.error}").as_os_error()
 
 
 def check_signal(signal: int) -> Signal:

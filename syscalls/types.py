@@ -23,8 +23,9 @@ from tokenix.kernel.answers import (
 from tokenix.kernel.calls import Principal, Signal
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
+from tokenix.syscalls.endings import raise_if_failed, text_of
 from tokenix.syscalls.inproc import Syscalls
-from tokenix.syscalls.requests import Prompt, SpawnOptions, raise_if_failed, text_of
+from tokenix.syscalls.requests import Prompt, SpawnOptions
 
 if TYPE_CHECKING:
     from tokenix.kernel.boot import Progress

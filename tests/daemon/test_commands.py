@@ -240,6 +240,30 @@ def test_run_asks_the_daemon(daemon: Daemon) -> None:
     assert done.returncode == USAGE and "--policy" in done.stderr
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["kill"], "terminated"), (["kill", "-KILL"], "killed"), (["suspend"], "suspended")],
+)
+def test_run_says_who_has_ended_it(
+    daemon: Daemon, words: list[str], said: str, form: list[str]
+) -> None:
+    """What there is of the answer is shown, but it is not complete."""
+    with subprocess.Popen(
+        [*COMMAND, "run", STORY, *form], env=daemon.env, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as running:  # fmt: skip
+        pid = poll(lambda: [p["pid"] for p in daemon.ask("ps") if p["output_tokens"]], "output")[0]
+        name = [f"cut-{len(form)}"] if words == ["suspend"] else []
+        assert daemon.command(*words, str(pid), *name).returncode == OK
+        shown, told = running.communicate()
+        assert running.returncode == FAILED
+    assert told.startswith(f"tokenix: error: process {pid} was {said}") and told.count("\n") == 1
+    assert json.loads(shown)["finish_reason"] == said if form else shown
+    if name:
+        daemon.ask("resume", *name)
+
+
 def test_processes_of_a_killed_command_end(daemon: Daemon) -> None:
     with subprocess.Popen(
         [*COMMAND, "run", STORY], env=daemon.env, stdout=subprocess.PIPE

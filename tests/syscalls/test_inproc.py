@@ -7,6 +7,7 @@ import time
 import pytest
 
 import tokenix
+from tokenix.kernel.calls import Signal
 from tokenix.mm.ids import Pid
 from tokenix.syscalls.inproc import Syscalls
 
@@ -37,6 +38,45 @@ def test_a_dialogue_keeps_its_memory(k: Syscalls) -> None:
     assert "Paris" in "".join(k.stream(pid))
     k.write(pid, eof=True)
     assert k.wait(pid).reason.value == "stop"
+
+
+@pytest.mark.parametrize(
+    ("limits", "number"),
+    [
+        ({"deadline_s": 1e-6}, errno.ETIMEDOUT),
+        ({"max_pages": 3}, errno.EDQUOT),
+        ({"max_pages": 3, "keep_open": True}, errno.EDQUOT),
+    ],
+)
+def test_a_stream_that_was_cut_short_says_so(
+    k: Syscalls, limits: dict[str, object], number: int
+) -> None:
+    pid = k.spawn("Tell me a story.", ignore_eos=True, **limits)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match=f"process {pid}") as cut:
+        list(k.stream(pid))
+    assert cut.value.errno == number
+    end(k, pid)
+
+
+@pytest.mark.parametrize("signal", [Signal.KILL, Signal.TERM])
+def test_a_stream_that_somebody_ends_says_so(k: Syscalls, signal: Signal) -> None:
+    pid = k.spawn("Tell me a story.", max_tokens=200, ignore_eos=True)
+    stream = k.stream(pid)
+    assert next(stream)
+    k.kill(pid, signal)
+    with pytest.raises(OSError, match=signal.name) as cut:
+        list(stream)
+    assert cut.value.errno == errno.ECANCELED
+    end(k, pid)
+
+
+def test_the_end_of_who_waits_for_input_spoils_no_turn(k: Syscalls) -> None:
+    pid = k.spawn(CAPITAL, max_tokens=12, keep_open=True)
+    while k.stat(pid).held != ("input",):
+        time.sleep(0.01)
+    k.kill(pid, tokenix.SIGKILL)
+    assert "Paris" in "".join(k.stream(pid))
+    k.wait(pid)
 
 
 def test_stop_strings_never_show(k: Syscalls) -> None:
