@@ -48,6 +48,7 @@ def _check_mode(kind: Any, value: str) -> None:
 
 
 Whole = Annotated[int, Parameter(converter=_whole, n_tokens=1)]
+ABOVE_0 = Number(gt=0)
 MaybeWhole = Annotated[int | None, Parameter(converter=_whole, n_tokens=1)]
 
 
@@ -75,11 +76,15 @@ class HttpOptions:
     otlp_endpoint: Annotated[
         str, Parameter(help="URL of an OpenTelemetry collector for spans; needs tokenix[otel].")
     ] = ""
-    ping_s: Annotated[float, Parameter(help="A stream with nothing to say says so this often.")] = (
-        15.0
-    )
-    queue_s: Annotated[float, Parameter(help="And where it stands in the queue, this often.")] = 5.0
-    ready_s: Annotated[float, Parameter(help="Ready is who answers within so long.")] = 5.0
+    ping_s: Annotated[
+        float, Parameter(help="A stream with nothing to say says so this often.", validator=ABOVE_0)
+    ] = 15.0
+    queue_s: Annotated[
+        float, Parameter(help="And where it stands in the queue, this often.", validator=ABOVE_0)
+    ] = 5.0
+    ready_s: Annotated[
+        float, Parameter(help="Ready is who answers within so long.", validator=ABOVE_0)
+    ] = 5.0
     limits: Annotated[
         dict[str, float], Parameter(help="Bounds of a request (gateway/config.py).")
     ] = field(default_factory=dict)
@@ -129,7 +134,10 @@ class ServeOptions:
     ] = field(default_factory=dict)
     no_http: Annotated[bool, Parameter(help="No gateway.")] = False
     drain_s: Annotated[
-        float, Parameter(help="What runs at the first SIGTERM may go on for so long.")
+        float,
+        Parameter(
+            help="What runs at the first SIGTERM may go on for so long.", validator=Number(gte=0)
+        ),
     ] = 30.0
     http: HttpOptions = field(default_factory=HttpOptions)
     log: LogOptions = field(default_factory=LogOptions)

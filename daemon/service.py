@@ -19,6 +19,7 @@ from tokenix.daemon.notify import notify
 from tokenix.daemon.options import ServeOptions
 from tokenix.daemon.peers import check_group, recogniser
 from tokenix.daemon.pidfile import PidFile
+from tokenix.daemon.places import check_places
 from tokenix.daemon.progress import loading
 from tokenix.daemon.settings import gateway_settings
 from tokenix.daemon.signalpipe import SignalPipe
@@ -45,6 +46,7 @@ def serve(model: str, options: ServeOptions) -> int:
     bridge_logging(log, options.log.level)
     path = socket_path(options.socket).expanduser().absolute()
     refuse_if_served(path)
+    check_places(path, options)
     recognise = recogniser(options.tenants)
     if options.socket_group is not None:
         check_group(options.socket_group)

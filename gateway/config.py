@@ -93,9 +93,13 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"log_format is one of {', '.join(FORMATS)}, not {self.log_format!r}")
         if self.otlp_endpoint:
             _check_endpoint(self.otlp_endpoint)
-        times = (self.ping_s, self.queue_s, self.ready_s, self.limits.header_s, self.limits.body_s)
-        if min(times) <= 0 or self.drain_s < 0:
-            raise ValueError("times must be positive")
+        times = {"ping_s": self.ping_s, "queue_s": self.queue_s, "ready_s": self.ready_s}
+        times |= {"header_s": self.limits.header_s, "body_s": self.limits.body_s}
+        for name, value_s in times.items():
+            if not value_s > 0:
+                raise ValueError(f"{name} must be above 0, not {value_s:g}")
+        if not self.drain_s >= 0:
+            raise ValueError(f"drain_s must not be negative, but is {self.drain_s:g}")
 
 
 def _check_endpoint(endpoint: str) -> None:

@@ -176,6 +176,17 @@ def test_options_come_from_flags_environment_and_file(tmp_path: Path) -> None:
         (["--kernel.max-forks", "0"], USAGE, "max_forks"),
         (["--swap-bytes", "lots"], USAGE, "lots"),
         (["--swap-dir", "."], USAGE, "swap_bytes"),
+        (
+            ["--swap-dir", "/nope", "--swap-bytes", "1G"],
+            FAILED,
+            "--swap-dir: cannot write in /nope",
+        ),
+        (["--image-dir", "/proc/x"], FAILED, "--image-dir: cannot write in /proc/x"),
+        (["--socket", "/proc/x.sock"], FAILED, "--socket: cannot write in /proc"),
+        (["--socket", "/etc/passwd"], FAILED, "is no socket"),
+        (["--drain-s", "-1"], USAGE, "--drain-s"),
+        (["--http.ping-s", "0"], USAGE, "--http.ping-s"),
+        (["--http.limits.body_s", "0"], USAGE, "body_s"),
         (["--socket-group", "no-such-group"], FAILED, "no-such-group"),
         (["--tenants.no-such-user", "acme"], FAILED, "no-such-user"),
     ],
@@ -187,3 +198,4 @@ def test_what_is_wrong_is_said_in_one_line(
     errors = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert done.returncode == code and len(errors) == 1, done.stderr
     assert errors[0].startswith("tokenix: error: ") and said in errors[0]
+    assert '"loading"' not in done.stderr or words == ["no-such-model"]
