@@ -33,7 +33,12 @@ class Application:
             ROUTES,
             state=State({"house": self.house}),
             lifespan=[self._lifespan],
-            exception_handlers={ApiError: _api_error, HTTPException: _http_error, 500: _failure},
+            exception_handlers={
+                ApiError: _api_error,
+                HTTPException: _http_error,
+                RecursionError: _too_deep,
+                500: _failure,
+            },
             openapi_config=OpenAPIConfig(
                 title="Tokenix",
                 version="1",
@@ -82,6 +87,11 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
     if error.status_code == 400 and "data" in str(error):
         return _response(invalid("the body is missing; send JSON"))
     return _response(ApiError(error.status_code, error.detail or "the request is not valid"))
+
+
+def _too_deep(_: Request[Any, Any, Any], error: RecursionError) -> Response[ErrorBody]:
+    """Whatever is recursive here goes over what a client has nested: bodies, schemas, arguments."""
+    return _response(invalid("the body is nested too deeply; nest it less"))
 
 
 def _failure(_: Request[Any, Any, Any], error: Exception) -> Response[ErrorBody]:

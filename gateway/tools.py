@@ -142,7 +142,7 @@ class CallFinder:
     def _read(self, written: str, tag: str) -> str | Call:
         try:
             call = _DECODER.decode(written.strip().encode())
-        except (msgspec.MsgspecError, UnicodeEncodeError):
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
             return f"{OPEN}{written}{tag}"
         self.calls += 1
         return call

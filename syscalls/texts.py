@@ -109,6 +109,13 @@ class Answered(msgspec.Struct, frozen=True):
 def resolve(machine: "Machine", request: TextRequest) -> Request | Answered:
     """The kernel's request, or the answer. OSError EINVAL for what makes no sense, E2BIG for what
     the context has no room for."""
+    try:
+        return _resolve(machine, request)
+    except RecursionError:
+        raise error(errno.EINVAL, "the request is nested too deeply").as_os_error() from None
+
+
+def _resolve(machine: "Machine", request: TextRequest) -> Request | Answered:
     image = machine.image
     match request:
         case SpawnText(prompt, options):

@@ -1,7 +1,9 @@
 """Every error has OpenAI's shape, the right status, and names what is wrong."""
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 
@@ -92,6 +94,56 @@ def test_the_context_is_never_cut(gateway: Gateway, k: Syscalls) -> None:
         assert wire.error()["code"] == "context_length_exceeded"
     with gateway.chat(stream=True, max_tokens=100_000) as wire:
         assert wire.error()["code"] == "context_length_exceeded"
+        assert wire.status == 400
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' * depth + b"1" + b"}" * depth
+
+
+def chat_with(name: str, value: bytes) -> bytes:
+    return b'{"model":"smollm2","messages":[{"role":"user","content":"hi"}],"max_tokens":1,"%s":%s}' % (
+        name.encode(), value,
+    )  # fmt: skip
+
+
+NESTING: dict[str, Callable[[bytes], bytes]] = {
+    "body": lambda value: value,
+    "metadata": lambda value: chat_with("metadata", value),
+    "schema": lambda value: chat_with(
+        "response_format", b'{"type":"json_schema","json_schema":{"schema":%s}}' % value
+    ),
+    "tools": lambda value: chat_with(
+        "tools", b'[{"type":"function","function":{"name":"f","parameters":%s}}]' % value
+    ),
+    "template": lambda value: chat_with("chat_template_kwargs", b'{"x":%s}' % value),
+    "arguments": lambda value: chat_with(
+        "messages",
+        b'[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":%s}}]}]'
+        % msgspec.json.encode(value.decode()),
+    ),
+}
+
+
+@pytest.mark.parametrize("where", NESTING)
+def test_what_is_nested_too_deeply(
+    gateway: Gateway, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also by so little too deep that only a later step sees it."""
+    for depth in (*range(940, 1000, 4), 50_000):
+        with gateway.post(CHAT, NESTING[where](nested(depth))) as wire:
+            body = wire.json()
+            assert wire.status in (200, 400), (depth, body)
+    assert "nested too deeply" in body["error"]["message"]
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "path", [CHAT, TEXT, "/v1/responses", "/tokenize", "/detokenize", "/apply-template"]
+)
+def test_no_path_takes_what_is_nested_too_deeply(gateway: Gateway, path: str) -> None:
+    with gateway.post(path, nested(50_000)) as wire:
+        assert "nested too deeply" in wire.error()["message"]
         assert wire.status == 400
 
 

@@ -4,6 +4,7 @@ import errno
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,19 @@ def test_what_no_context_can_hold_is_refused_before_it_is_tokenized(
             with pytest.raises(OSError, match="context") as wrong:
                 back(many)
             assert wrong.value.errno == errno.E2BIG
+
+
+def test_what_is_nested_too_deeply_makes_no_sense(k: Syscalls) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    many: tuple[dict[str, Any], ...] = (
+        {"grammar": {"regex": deep}}, {"tools": {"x": deep}}, {"stop": {"x": deep}},
+    )  # fmt: skip
+    for options in many:
+        with pytest.raises(OSError) as wrong:
+            k.spawn("Hello", **options)
+        assert wrong.value.errno == errno.EINVAL, wrong.value
 
 
 def test_other_threads_run_while_text_is_tokenized(k: Syscalls) -> None:
