@@ -8,6 +8,7 @@ import openai
 import pytest
 
 import tokenix
+from tokenix.gateway.tools import CallFinder
 from tokenix.models.tokenizer import Tokenizer
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.tests.gateway.house import HELLO, MODEL, Gateway, Wire, open_gateway
@@ -102,9 +103,8 @@ def nested(depth: int) -> bytes:
 
 
 def chat_with(name: str, value: bytes) -> bytes:
-    return b'{"model":"smollm2","messages":[{"role":"user","content":"hi"}],"max_tokens":1,"%s":%s}' % (
-        name.encode(), value,
-    )  # fmt: skip
+    body = msgspec.json.encode({"model": MODEL, "messages": HELLO, "max_tokens": 1})
+    return b'%s,"%s":%s}' % (body[:-1], name.encode(), value)
 
 
 NESTING: dict[str, Callable[[bytes], bytes]] = {
@@ -136,6 +136,11 @@ def test_what_is_nested_too_deeply(
             assert wire.status in (200, 400), (depth, body)
     assert "nested too deeply" in body["error"]["message"]
     assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_a_call_that_is_nested_too_deeply_is_text() -> None:
+    written = f"<tool_call>{nested(50_000).decode()}</tool_call>"
+    assert list(CallFinder().push(written)) == [written]
 
 
 @pytest.mark.parametrize(
