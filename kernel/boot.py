@@ -197,6 +197,8 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
             context = -(-config.max_context_tokens // options.page_tokens) + 1
             frames = max(2, min(context, DEFAULT_POOL_BYTES // shape.frame_bytes))
         host = DEFAULT_HOST_POOLS * frames if options.host_pages is None else options.host_pages
+        size = (frames + host) * shape.frame_bytes / (1 << 30)
+        asked = f"device_pages {frames} and host_pages {host} take {size:.1f} GiB"
         return CpuDevice(
             config,
             image.weights,
@@ -211,3 +213,8 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
         )
     except ValueError as why:  # a model or a page size that its kernels do not cover
         raise _invalid(str(why)) from None
+    except (MemoryError, OverflowError, OSError) as why:
+        if isinstance(why, OSError) and why.errno != errno.ENOMEM:
+            raise
+        what = f"{asked}, which this machine does not give; ask for fewer"
+        raise error(errno.ENOMEM, what).as_os_error() from None

@@ -5,6 +5,7 @@ frame     [layer][K | V][kv head][page of one head], padded to a multiple of 64 
 What a page of one head looks like is in `kvformat`.
 """
 
+import math
 import mmap
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ LINE_BYTES = 64
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     """An array in zeroed, page-aligned memory that costs nothing until it is touched."""
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, max(1, count * dtype.itemsize), flags=private)
     return np.frombuffer(memory, dtype=dtype, count=count).reshape(shape)

@@ -34,6 +34,15 @@ def test_options_that_make_no_sense(options: dict[str, object]) -> None:
     assert next(iter(options)).removesuffix("s") in caught.value.strerror
 
 
+@pytest.mark.parametrize("pages", [10**11, 10**17])
+@pytest.mark.parametrize("name", ["device_pages", "host_pages"])
+def test_more_pages_than_any_machine_has(name: str, pages: int) -> None:
+    with pytest.raises(OSError, match="ask for fewer") as caught:
+        tokenix.boot("smollm2", **{"device_pages": 8, name: pages})
+    assert caught.value.errno == errno.ENOMEM
+    assert f"{name} {pages}" in caught.value.strerror
+
+
 def test_the_default_pool_reckons_with_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "CpuDevice", lambda config, weights, **options: options["frames"])
     config = replace(tiny_config(), max_context_tokens=1 << 30)
