@@ -36,7 +36,7 @@ def load_gguf(path: Path, name: str, progress: Progress = no_progress) -> Progra
         size_bytes=len(header.data),
         fingerprint=fingerprint([path]),
     )
-    progress("ready", _STEPS, _STEPS)
+    progress("model", _STEPS, _STEPS)
     return image
 
 

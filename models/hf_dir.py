@@ -50,7 +50,7 @@ def load_hf(folder: Path, name: str, progress: Progress = no_progress) -> Progra
         size_bytes=sum(path.stat().st_size for path in files),
         fingerprint=fingerprint([folder / "config.json", folder / "tokenizer.json", *files]),
     )
-    progress("ready", _STEPS, _STEPS)
+    progress("model", _STEPS, _STEPS)
     return image
 
 

@@ -172,4 +172,4 @@ def test_loading_reports_progress(tmp_path):
     seen = []
     load_image(tmp_path / "m.gguf", lambda *step: seen.append(step))
     assert [done for _, done, _ in seen] == list(range(len(seen)))
-    assert seen[-1] == ("ready", 4, 4)
+    assert seen[-1] == ("model", 4, 4)
