@@ -14,7 +14,7 @@ from tokenix.daemon import keyfile
 from tokenix.gateway.keys import Role
 
 KeysFile = Annotated[
-    Path | None,
+    str | None,
     Parameter(name="--file", env_var="TOKENIX_HTTP_KEYS", help="Of keys; default: the usual one."),
 ]
 
@@ -41,7 +41,7 @@ def new(
     if not tenant.strip():
         raise UsageError("--tenant needs a name")
     role: Role = "root" if root else "metrics" if metrics else "tenant"
-    secret, kept = keyfile.add_key(file or keyfile.usual_path(), tenant, role)
+    secret, kept = keyfile.add_key(_path(file), tenant, role)
     if json:
         stdout.write_json({"key": secret, "id": kept.id, "tenant": tenant, "role": role})
     else:
@@ -52,7 +52,7 @@ def new(
 @keys.command(name="list")
 def list_keys(*, file: KeysFile = None, json: Json = False) -> int:
     """List the keys: whom each lets in, and since when it is there."""
-    path = file or keyfile.usual_path()
+    path = _path(file)
     found = keyfile.read_keys(path) if path.exists() else ()
     if json:
         stdout.write_json(
@@ -78,7 +78,7 @@ def revoke(
     json: Json = False,
 ) -> int:
     """Take a key off the file."""
-    path = file or keyfile.usual_path()
+    path = _path(file)
     try:
         gone = keyfile.drop_key(path, identity)
     except KeyError:
@@ -86,3 +86,7 @@ def revoke(
     if json:
         stdout.write_json({"id": gone.id, "tenant": gone.tenant, "role": gone.role})
     return OK
+
+
+def _path(file: str | None) -> Path:
+    return Path(file) if file else keyfile.usual_path()

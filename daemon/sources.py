@@ -54,6 +54,7 @@ class Sources:
         named = next((a for a in arguments if a.name == "--config"), None)
         given = named.tokens[0].value if named is not None and named.tokens else None
         Env(PREFIX, command=False)(app, commands, arguments)
+        _drop_empty(arguments)
         path = config_path(given)
         if path is not None:
             tables = _read(path)
@@ -67,6 +68,12 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise CycloptsError(msg=f"{path}: {problem}") from None
+
+
+def _drop_empty(arguments: ArgumentCollection) -> None:
+    """A variable that is empty counts as one that is not set."""
+    for argument in arguments:
+        argument.tokens[:] = [t for t in argument.tokens if t.source != "env" or t.value]
 
 
 def _check_tables(arguments: ArgumentCollection) -> None:

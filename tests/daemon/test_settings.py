@@ -52,6 +52,9 @@ def test_precedence_and_origins(tmp_path: Path, file: Path) -> None:
         "log.level": ("info", "default"),
     }
     assert {name: (found[name]["value"], found[name]["from"]) for name in expected} == expected
+    empty = config(tmp_path, TOKENIX_HTTP_KEYS="", TOKENIX_HTTP_PORT="", TOKENIX_SOCKET="")
+    assert (empty["http.keys"]["value"], empty["http.port"]["value"]) == (None, 9000)
+    assert empty["socket"] == {"value": None, "from": "default"}
     text = command("config", "show", env=environment(tmp_path)).stdout
     assert "image_idle_s" in text and str(file) in text and "gpt-4=smollm2" in text
 
@@ -125,6 +128,8 @@ def test_api_keys(tmp_path: Path) -> None:
     assert "ops" in command("keys", "list", env=env).stdout
     assert command("keys", "new", "--tenant", " ", env=env).returncode == USAGE
     assert command("keys", "new", env=env).returncode == USAGE
+    listed = command("keys", "list", env={**env, "TOKENIX_HTTP_KEYS": ""})
+    assert listed.returncode == OK and "ops" in listed.stdout
     with path.open("a") as more:
         more.write("nonsense\n")
     done = command("keys", "list", env=env)
