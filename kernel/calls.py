@@ -192,7 +192,8 @@ class Fork(Asks[tuple[Pid, ...]], frozen=True):
 
 
 class Wait(Asks[WaitResult], frozen=True):
-    """Reap a finished process -> WaitResult. ECHILD. pid None: whichever finishes first."""
+    """Reap a finished process -> WaitResult. ECHILD. pid None: whichever finishes first. All who
+    are blocked for the process that finishes are answered, and one of those who wait for any."""
 
     pid: Pid | None = None
     block: bool = True

@@ -309,7 +309,7 @@ class Lifecycle:
         del self.zombies[process.pid]
         for waiting in self.readers.pop(process.pid, ()):
             self.reply(waiting.call_id, error(errno.ESRCH, f"process {process.pid} was reaped"))
-        self._release_waiters(process.pid)
+        self._release_waiters()
         assert process.exit_reason is not None
         return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
 
@@ -375,20 +375,32 @@ class Lifecycle:
         return result
 
     def _serve_waiters(self, process: Process) -> None:
+        """Tell all who wait for this process, and the first of those who wait for any, how it has
+        ended. It is reaped if there is somebody."""
+        told, any_told = [], False
         for call_id, waiting in self.waiters.items():
             assert isinstance(waiting.request, Wait)
-            mine = process.visible_to(waiting.principal)
-            if mine and waiting.request.pid in (None, process.pid):
-                del self.waiters[call_id]
-                self.reply(call_id, self.reap(process))
-                return
+            pid = waiting.request.pid
+            if not process.visible_to(waiting.principal) or pid not in (None, process.pid):
+                continue
+            if pid is None and any_told:
+                continue
+            any_told = any_told or pid is None
+            told.append(call_id)
+        if not told:
+            return
+        for call_id in told:
+            del self.waiters[call_id]
+        result = self.reap(process)
+        for call_id in told:
+            self.reply(call_id, result)
 
-    def _release_waiters(self, reaped: Pid) -> None:
-        """A wait that nobody is left for has failed."""
+    def _release_waiters(self) -> None:
+        """A wait that nobody is left for has failed: there is none for one process, as a zombie is
+        reaped at once if somebody waits for it."""
         for call_id, waiting in list(self.waiters.items()):
             assert isinstance(waiting.request, Wait)
-            pid, who = waiting.request.pid, waiting.principal
-            if pid == reaped or (pid is None and not self._has_children(who)):
+            if waiting.request.pid is None and not self._has_children(waiting.principal):
                 del self.waiters[call_id]
                 self.reply(call_id, error(errno.ECHILD, "the process was waited for by another"))
 

@@ -163,7 +163,7 @@ class Syscalls:
     def wait(self, pid: Pid | None = None, timeout_s: float | None = None) -> WaitResult:
         """Wait for a process to end (None: for any) and forget it. ECHILD, TimeoutError.
 
-        Its unread output is gone then: read first.
+        Its unread output is gone then: read first. All who wait for it when it ends are told.
         """
         result = self._call(calls.Wait(pid), timeout_s)
         self._unclaimed.forget(result.pid)

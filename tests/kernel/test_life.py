@@ -217,14 +217,30 @@ def test_wait_any_takes_who_ends_first() -> None:
 
 
 def test_no_wait_is_left_behind() -> None:
-    """Two wait for one process: one gets it, the other hears ECHILD; so does a wait for any."""
+    """All who wait for a process hear of its end, and one who waits for any. A second such one has
+    nobody left to wait for, and who comes later is too late."""
     machine = machine_with()
-    pid = machine.call(Spawn(PROMPT, max_tokens=3))
-    calls = [machine.start(Wait(pid)), machine.start(Wait(pid)), machine.start(Wait())]
+    red = Principal("red")
+    pid = machine.call(Spawn(PROMPT, max_tokens=3), red)
+    calls = [machine.start(Wait(), red), machine.start(Wait(pid)), machine.start(Wait(), red)]
+    calls += [machine.start(Wait(pid), red) for _ in range(2)]
     machine.run()
     replies = [machine.replies[call] for call in calls]
-    assert replies[0].value.reason is ExitReason.LENGTH
-    assert [reply.error.errno for reply in replies[1:]] == [errno.ECHILD] * 2
+    nobody = replies.pop(2)
+    assert [reply.value for reply in replies] == [replies[0].value] * 4
+    assert replies[0].value.pid == pid and replies[0].value.reason is ExitReason.LENGTH
+    assert nobody.error.errno == errno.ECHILD
+    late = machine.replies[machine.start(Wait(pid))]
+    assert late.error is not None and late.error.errno == errno.ECHILD
+    audit.check_idle(machine.kernel)
+
+
+def test_who_waits_for_any_takes_another_if_the_first_is_taken() -> None:
+    machine = machine_with()
+    long, short = (machine.call(Spawn(PROMPT, max_tokens=n)) for n in (20, 3))
+    calls = [machine.start(Wait(short)), machine.start(Wait()), machine.start(Wait())]
+    machine.run()
+    assert [machine.replies[call].value.pid for call in calls] == [short, short, long]
     audit.check_idle(machine.kernel)
 
 

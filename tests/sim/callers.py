@@ -273,8 +273,8 @@ class Callers:
         result = reply.value
         assert isinstance(result, WaitResult)
         follower = self.followers[result.pid]
-        assert not follower.reaped, "a process is reaped once"
-        follower.reaped = True
+        assert not follower.reaped or follower.told is result, "a process is reaped once"
+        follower.reaped, follower.told = True, result
         usage = result.rusage
         assert usage.output_tokens >= sum(len(turn.outputs) for turn in follower.turns)
         assert result.reason is follower.process.exit_reason

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from tokenix.drivers.sim import expected_tokens
-from tokenix.kernel.answers import ExitReason, ReadResult
+from tokenix.kernel.answers import ExitReason, ReadResult, WaitResult
 from tokenix.kernel.process import Process
 from tokenix.mm.ids import Pid
 
@@ -39,6 +39,8 @@ class Follower:
         self.turns: list[Turn] = []
         self.terminal: ReadResult | None = None
         self.reaped = False
+        self.told: WaitResult | None = None
+        """What those who waited for it were told."""
         self.unreadable = False
         """A read was told that the process is gone."""
         self._reading = 0

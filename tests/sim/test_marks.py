@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from tokenix.kernel.calls import Signal
+from tokenix.tests.kernel.test_life import test_no_wait_is_left_behind as no_wait_is_left_behind
 from tokenix.tests.sched.fakes import stream
 from tokenix.tests.sched.test_room import test_leaders_are_the_last_of_the_last as leaders_come_last
 from tokenix.tests.sched.test_room import test_never_a_victim as never_a_victim
@@ -29,6 +30,7 @@ STORIES: list[tuple[set[str], Callable[[], None]]] = [
         leaders_come_last,
     ),
     ({"leader protected from displacement"}, lambda: never_a_victim("leader", stream(1))),
+    ({"wait that nobody is left for"}, no_wait_is_left_behind),
     ({"nobody maps what was loaded"}, lambda: exits.test_f1_killed_while_loading(True)),
     (
         {"abandoned copy in", "lost while loading", "slot under a copy is freed"},
