@@ -17,6 +17,7 @@ KeysFile = Annotated[
     str | None,
     Parameter(name="--file", env_var="TOKENIX_HTTP_KEYS", help="Of keys; default: the usual one."),
 ]
+ROOT_TENANT = "default"
 
 keys = App(
     name="keys",
@@ -29,8 +30,10 @@ keys = App(
 @keys.command
 def new(
     *,
-    tenant: Annotated[str, Parameter(help="Whom the key lets in.")],
-    root: Annotated[bool, Parameter(help="It may do everything.")] = False,
+    tenant: Annotated[str | None, Parameter(help="Whom the key lets in.")] = None,
+    root: Annotated[
+        bool, Parameter(help="It may do everything, as the kernel's own tenant, default.")
+    ] = False,
     metrics: Annotated[bool, Parameter(help="It may read /metrics, and nothing else.")] = False,
     file: KeysFile = None,
     json: Json = False,
@@ -38,8 +41,11 @@ def new(
     """Make a key and print it, once: only its hash is kept."""
     if root and metrics:
         raise UsageError("--root and --metrics exclude each other")
-    if not tenant.strip():
-        raise UsageError("--tenant needs a name")
+    if root and tenant is not None:
+        raise UsageError("a root key acts as the tenant default; leave out --tenant, or --root")
+    tenant = ROOT_TENANT if root else tenant
+    if tenant is None or not tenant.strip():
+        raise UsageError("a key belongs to a tenant: --tenant NAME")
     role: Role = "root" if root else "metrics" if metrics else "tenant"
     secret, kept = keyfile.add_key(_path(file), tenant, role)
     if json:

@@ -30,7 +30,8 @@ def run(model: Model = DEFAULT_MODEL, *, config: Config = None, options: Options
     """Serve a model: a socket for the other commands, and an OpenAI-compatible gateway.
 
     Flags win over environment variables (TOKENIX_HTTP_PORT for --http.port), and these over the
-    file; tokenix config show tells what results. SIGTERM drains, a second one ends at once.
+    file; tokenix config show tells what results. There also are the limits of the kernel, each
+    an option: --kernel.max-forks 8. SIGTERM drains, a second one ends at once.
     """
     from tokenix.daemon.service import serve as run_daemon
 

@@ -62,6 +62,8 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = tell(["--help"], capsys)
     assert code == OK
     assert all(command in out for command in ("run", "list", "demo"))
+    code, out, _ = tell(["serve", "--help"], capsys)
+    assert code == OK and "--kernel." in out and "--http.port" in out
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -111,25 +111,30 @@ def test_api_keys(tmp_path: Path) -> None:
     env = environment(tmp_path)
     path = tmp_path / "settings" / "tokenix" / "keys.jsonl"
     secret = command("keys", "new", "--tenant", "acme", env=env).stdout.strip()
-    made = json.loads(command("keys", "new", "--tenant", "ops", "--root", "--json", env=env).stdout)
+    made = json.loads(command("keys", "new", "--root", "--json", env=env).stdout)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert secret not in path.read_text() and made["key"] not in path.read_text()
     known = json.loads(command("keys", "list", "--json", env=env).stdout)
-    assert [(key["tenant"], key["role"]) for key in known] == [("acme", "tenant"), ("ops", "root")]
+    assert [(key["tenant"], key["role"]) for key in known] == [
+        ("acme", "tenant"),
+        ("default", "root"),
+    ]
     ring = KeyRing([keyfile.as_api_key(key) for key in keyfile.read_keys(path)], "nobody")
     caller = ring.find(b"Bearer " + secret.encode())
     assert caller is not None and (caller.tenant, caller.role) == ("acme", "tenant")
     assert ring.find(b"Bearer tkx-wrong") is None
 
     assert command("keys", "revoke", known[0]["id"], env=env).returncode == OK
-    assert [key.tenant for key in keyfile.read_keys(path)] == ["ops"]
+    assert [key.tenant for key in keyfile.read_keys(path)] == ["default"]
     done = command("keys", "revoke", known[0]["id"], env=env)
     assert done.returncode == FAILED and known[0]["id"] in done.stderr
-    assert "ops" in command("keys", "list", env=env).stdout
+    assert "root" in command("keys", "list", env=env).stdout
     assert command("keys", "new", "--tenant", " ", env=env).returncode == USAGE
     assert command("keys", "new", env=env).returncode == USAGE
+    both = command("keys", "new", "--tenant", "ops", "--root", env=env)
+    assert both.returncode == USAGE and "--tenant" in both.stderr
     listed = command("keys", "list", env={**env, "TOKENIX_HTTP_KEYS": ""})
-    assert listed.returncode == OK and "ops" in listed.stdout
+    assert listed.returncode == OK and "root" in listed.stdout
     with path.open("a") as more:
         more.write("nonsense\n")
     done = command("keys", "list", env=env)
