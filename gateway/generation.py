@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 from anyio.abc import TaskGroup
 
-from tokenix.gateway.errors import of_ending, of_kernel
+from tokenix.gateway.errors import ApiError, of_ending, of_kernel
 from tokenix.gateway.job import Job
 from tokenix.syscalls.aio import Syscalls
 from tokenix.syscalls.types import Pid, ReadResult, Rusage, Signal
@@ -59,11 +59,15 @@ class Generation:
                     index = place * self._job.n
                     group.start_soon(self._follow, pid, index, take, ended, group)
         except OSError as why:
-            raise of_kernel(why) from why
+            raise self._error(why) from why
         except BaseExceptionGroup as several:
-            raise _one_of(several) from None
+            first = _one_of(several)
+            raise (self._error(first) if isinstance(first, OSError) else first) from None
         finally:
             await self._end_all()
+
+    def _error(self, why: OSError) -> ApiError:
+        return of_kernel(why, self._job.prompt_field, self._job.form_field)
 
     async def find_position(self) -> int | None:
         """How many processes are before the first one in the queue; None: it is not queued."""
@@ -119,7 +123,7 @@ class Generation:
 
     async def _finish(self, pid: Pid, index: int, result: ReadResult, ended: Ended) -> None:
         if not result.eof:
-            await self._kernel.kill(pid, Signal.KILL)  # it is kept open, to be forked
+            await self._close(pid)
         usage = (await self._kernel.wait(pid)).rusage
         if pid == self.first:
             self._of_prompt = (usage.prompt_tokens, usage.cached_tokens)
@@ -127,6 +131,13 @@ class Generation:
         reason = result.reason if result.turn_ended is None else result.turn_ended.reason
         self._note_used(index, "" if reason is None else reason.value, usage)
         await ended(index, result, usage)
+
+    async def _close(self, pid: Pid) -> None:
+        """Let one that was kept open, to be forked, end with the reason of its turn."""
+        try:
+            await self._kernel.write(pid, eof=True)
+        except OSError:  # an operator ends or suspends it
+            await self._kernel.kill(pid, Signal.KILL)
 
     async def _end_all(self) -> None:
         if not self._living:
@@ -150,4 +161,4 @@ def _one_of(several: BaseExceptionGroup[BaseException]) -> BaseException:
     first = several.exceptions[0]
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
-    return of_kernel(first) if isinstance(first, OSError) else first
+    return first

@@ -110,6 +110,26 @@ def test_several_answers_share_their_prompt(client: openai.OpenAI, k: Syscalls) 
     assert again.timings["prompt_n"] <= 4, "all but the last token of the prompt is there"
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"max_tokens": 4}, "length"),
+        ({"max_tokens": 1}, "length"),
+        ({"max_tokens": 40, "stop": [" 8"]}, "stop"),
+    ],
+)
+def test_several_answers_end_as_they_say(
+    client: openai.OpenAI, k: Syscalls, options: dict[str, Any], reason: str
+) -> None:
+    """In the kernel's records too, the forked ones like the first."""
+    before = k.vmstat()
+    answer = complete(client, prompt="1, 2, 3, 4, 5,", n=3, **options)
+    assert [choice.finish_reason for choice in answer.choices] == [reason] * 3
+    ends = {name: count for name, count in k.vmstat().items() if name.startswith("exits.")}
+    grown = {name: count - before.get(name, 0) for name, count in ends.items()}
+    assert {name: count for name, count in grown.items() if count} == {f"exits.{reason}": 3}
+
+
 def test_several_answers_of_one_token(client: openai.OpenAI) -> None:
     """The first has ended before the others begin."""
     answer = ask(client, n=3, max_tokens=1)
