@@ -21,7 +21,9 @@ COMMANDS = {
         "nice": "tokenix.cli.signals:nice",
         "suspend": "tokenix.cli.imagefiles:suspend",
         "resume": "tokenix.cli.imagefiles:resume",
+        "unlink": "tokenix.cli.imagefiles:unlink",
         "images": "tokenix.cli.imagefiles:images",
+        "attach": "tokenix.cli.attach:attach",
     },
     "The machine": {
         "vmstat": "tokenix.cli.memory:vmstat",

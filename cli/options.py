@@ -13,3 +13,6 @@ Socket = Annotated[
         help="Socket of the daemon; default: the one in the runtime directory.",
     ),
 ]
+Tenant = Annotated[
+    str | None, Parameter(name="--tenant", help="Whose; default: those of the default tenant.")
+]

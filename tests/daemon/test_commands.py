@@ -227,6 +227,57 @@ def test_images(daemon: Daemon, stopped: Pid) -> None:
     assert daemon.ask("images") == []
 
 
+def test_images_of_a_tenant(daemon: Daemon) -> None:
+    with daemon.connect() as k:
+        pid = k.as_tenant("red").spawn(STORY, max_tokens=60, ignore_eos=True, detach=True)
+        daemon.ask("suspend", str(pid), "saga")
+    for word in ("resume", "unlink"):
+        done = daemon.command(word, "saga")
+        assert done.returncode == FAILED and done.stdout == "" and done.stderr.count("\n") == 1
+        assert "default tenant" in done.stderr and "--tenant" in done.stderr
+    assert daemon.ask("images", "--tenant", "blue") == []
+    assert [known["name"] for known in daemon.ask("images", "--tenant", "red")] == ["saga"]
+    resumed = daemon.ask("resume", "saga", "--tenant", "red")["pid"]
+    assert daemon.ask("stat", str(resumed))["tenant"] == "red"
+    daemon.ask("suspend", str(resumed), "saga")
+    assert daemon.command("unlink", "saga", "--tenant", "red").returncode == OK
+    assert daemon.ask("images") == []
+
+
+def test_attach_shows_what_nobody_has_read(daemon: Daemon) -> None:
+    with daemon.connect() as k:
+        alone = k.spawn(STORY, max_tokens=12, ignore_eos=True)
+        text = "".join(k.stream(alone))
+        pid = k.spawn(STORY, max_tokens=12, ignore_eos=True, detach=True)
+        k.kill(pid, signal.SIGSTOP)
+        daemon.ask("suspend", str(pid), "tale")
+        k.wait(pid)
+        k.wait(alone)
+    resumed = daemon.ask("resume", "tale")["pid"]
+    daemon.command("kill", "-CONT", str(resumed))
+    done = daemon.command("attach", str(resumed))
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (OK, text.strip(), "")
+    assert daemon.ask("ps") == [], "it was waited for"
+    assert daemon.command("attach", str(resumed)).returncode == FAILED
+
+
+def test_resume_attached(daemon: Daemon, stopped: Pid) -> None:
+    """Ctrl-C leaves it to itself, and who attaches again hears how it ends."""
+    daemon.command("kill", "-CONT", str(stopped))
+    daemon.ask("suspend", str(stopped), "tale")
+    with subprocess.Popen(
+        [*COMMAND, "resume", "tale", "--attach"], env=daemon.env, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as following:  # fmt: skip
+        assert following.stdout is not None and following.stdout.read(1)
+        following.send_signal(signal.SIGINT)
+        assert following.wait() == INTERRUPTED
+    (pid,) = [p["pid"] for p in daemon.ask("ps") if p["state"] != "zombie"]
+    daemon.command("kill", str(pid))
+    done = daemon.command("attach", str(pid))
+    assert done.returncode == FAILED and f"process {pid} was terminated" in done.stderr
+
+
 def test_run_asks_the_daemon(daemon: Daemon) -> None:
     found = daemon.ask("run", "What is the capital of France?", "--max-tokens", "8")
     assert found["model"] == "smollm2" and 0 < found["usage"]["output_tokens"] <= 8
@@ -291,6 +342,7 @@ def test_a_closed_pipe_is_no_error(daemon: Daemon, stopped: Pid) -> None:
     [
         ["ps"], ["stat", "1"], ["wait", "1"], ["kill", "1"], ["nice", "1", "2"], ["vmstat"],
         ["free"], ["strace", "1"], ["dmesg"], ["sysctl"], ["swapon", ".", "1M"], ["images"],
+        ["unlink", "x"], ["attach", "1"],
     ],
 )  # fmt: skip
 def test_without_a_daemon(words: list[str], tmp_path: Path) -> None:
