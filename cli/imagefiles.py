@@ -17,6 +17,7 @@ from tokenix.syscalls.types import Pid, Syscalls
 def suspend(
     pid: Annotated[int, options.Parameter(help="Process.")],
     name: Annotated[str, options.Parameter(help="Of the image.")],
+    /,
     *,
     json: options.Json = False,
     socket: options.Socket = None,
@@ -33,6 +34,7 @@ def suspend(
 
 def resume(
     name: Annotated[str, options.Parameter(help="Of the image.")],
+    /,
     *,
     tenant: options.Tenant = None,
     attach: Annotated[
@@ -60,6 +62,7 @@ def resume(
 
 def unlink(
     name: Annotated[str, options.Parameter(help="Of the image.")],
+    /,
     *,
     tenant: options.Tenant = None,
     json: options.Json = False,

@@ -115,6 +115,7 @@ def free(
 def swapon(
     directory: Annotated[Path, options.Parameter(help="Where the swap file is made.")],
     size: Annotated[str, options.Parameter(help="In bytes; 512M, 2G.")],
+    /,
     *,
     json: options.Json = False,
     socket: options.Socket = None,

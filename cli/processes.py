@@ -12,7 +12,7 @@ from tokenix.cli.connection import connected
 from tokenix.cli.lazy import options
 from tokenix.cli.status import FAILED, OK, UsageError, of_os_error, report
 from tokenix.cli.table import printable, seconds, size, table
-from tokenix.syscalls.types import ExitReason, Pid, ProcessStat, WaitResult
+from tokenix.syscalls.types import ExitReason, Pid, ProcessStat, State, WaitResult
 
 COLUMNS: dict[str, Callable[[ProcessStat], Any]] = {
     "pid": lambda p: p.pid,
@@ -41,6 +41,8 @@ HEAD = (
 )  # fmt: skip
 LEFT = ("TENANT", "STATE", "QOS")
 
+STATES = tuple(state.value for state in State)
+
 WELL = (ExitReason.STOP, ExitReason.LENGTH, ExitReason.SUSPENDED)
 """How a process ends that did what it was asked to."""
 
@@ -65,6 +67,8 @@ def ps(
     """List processes, children below what they were forked from."""
     if sort is not None and sort.lower() not in COLUMNS:
         raise UsageError(f"no column {sort!r} to sort by; there are {', '.join(COLUMNS)}")
+    if state is not None and state not in STATES:
+        raise UsageError(f"no state {state!r}; there are {', '.join(STATES)}")
     wanted = {"state": state, "tenant": tenant, "qos": qos}
     with connected(socket) as k:
         found = [
@@ -87,6 +91,7 @@ def ps(
 
 def stat(
     pid: Annotated[int, options.Parameter(help="Process.")],
+    /,
     *,
     json: options.Json = False,
     socket: options.Socket = None,

@@ -58,6 +58,7 @@ def kill(
 def nice(
     pid: Annotated[int, Parameter(help="Process.")],
     value: Annotated[int, Parameter(help="-20 (favoured) to 19.", allow_leading_hyphen=True)],
+    /,
     *,
     json: Json = False,
     socket: Socket = None,

@@ -122,7 +122,10 @@ def cancel(kernel: Lifecycle, who: Principal, call_id: int) -> bool:
 
 def _check_open(kernel: Lifecycle) -> None:
     if not kernel.images.open:
-        raise error(errno.EINVAL, "this machine keeps no images: boot with image_dir")
+        raise error(
+            errno.EINVAL,
+            "this machine keeps no images: boot with image_dir=, or tokenix serve --image-dir",
+        )
 
 
 def _check_idle(kernel: Lifecycle, path: str) -> None:

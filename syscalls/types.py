@@ -21,6 +21,7 @@ from tokenix.kernel.answers import (
     WaitResult,
 )
 from tokenix.kernel.calls import Principal, Signal
+from tokenix.kernel.state import State
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls.endings import raise_if_failed, text_of
@@ -48,6 +49,7 @@ __all__ = [
     "Rusage",
     "Signal",
     "SpawnOptions",
+    "State",
     "Syscalls",
     "TraceEvent",
     "TurnEnd",
