@@ -84,8 +84,8 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
     if error.status_code >= 500:
         log.error("request failed", error=repr(error))
         return _response(internal())
-    if error.status_code == 400 and "data" in str(error):
-        return _response(invalid("the body is missing; send JSON"))
+    if error.status_code == 400:  # the framework looks at nothing else of a request
+        return _response(invalid("the body is empty; send JSON"))
     return _response(ApiError(error.status_code, error.detail or "the request is not valid"))
 
 

@@ -36,10 +36,8 @@ class Sampling(Struct, frozen=True, kw_only=True):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
-    logit_bias: (
-        Annotated[dict[str, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=1024)] | None
-    ) = None
-    """Token id, as a string -> what is added to its logit."""
+    logit_bias: Annotated[dict[str, float], Meta(max_length=1024)] | None = None
+    """Token id, as a string -> what is added to its logit, -100 to 100."""
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
     """Same seed, same text, however busy the machine is."""
     max_tokens: Positive | None = None

@@ -25,6 +25,7 @@ from tokenix.gateway.traffic import Traffic
 
 log = structlog.get_logger("tokenix.gateway")
 
+_CHARSET = re.compile(rb"""charset\s*=\s*"?([^\s;"]*)""", re.IGNORECASE)
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 
@@ -144,12 +145,13 @@ class Door:
             )  # fmt: skip
 
     def _admit(self, headers: dict[bytes, bytes], path: str) -> Caller:
-        caller = self._keys.find(headers.get(b"authorization", b""))
+        given = headers.get(b"authorization", b"")
+        caller = self._keys.find(given)
         if caller is None:
-            raise ApiError(
-                401, "no such API key; send it as 'Authorization: Bearer KEY'",
-                code="invalid_api_key",
-            )  # fmt: skip
+            what = (
+                "there is no such API key; send one" if given else "an API key is needed; send it"
+            )
+            raise ApiError(401, f"{what} as 'Authorization: Bearer KEY'", code="invalid_api_key")
         metrics = path == "/metrics"
         if (caller.role == "metrics") != metrics and caller.role != "root" and self._keys.closed:
             what = "read metrics" if metrics else "do more than read metrics"
@@ -160,7 +162,12 @@ class Door:
 
     @staticmethod
     def _check_media(headers: dict[bytes, bytes]) -> None:
-        media = headers.get(b"content-type", b"application/json").partition(b";")[0]
+        media, _, options = headers.get(b"content-type", b"application/json").partition(b";")
+        charset = _CHARSET.search(options)
+        if charset is not None and charset[1].lower() not in (b"utf-8", b"utf8"):
+            raise ApiError(
+                415, "the body must be UTF-8: leave out charset", code="unsupported_media_type"
+            )
         if media.strip().lower() != b"application/json":
             raise ApiError(
                 415, "the body must be JSON: send 'Content-Type: application/json'",

@@ -121,21 +121,28 @@ _GONE: Final = {
 """The kernel cannot be reached."""
 
 _FIELD: Final = re.compile(
-    r"(?:a (?:value|token) of )?(messages|prompt|temperature|top_p|top_k|min_p|max_tokens"
+    r"(?:a (?:value|token) of |a )?(messages|prompt|temperature|top_p|top_k|min_p|max_tokens"
     r"|min_tokens|presence_penalty|frequency_penalty|repetition_penalty|logit_bias|logprobs|stop|tools|seed)\b"
 )
 
+_FORM: Final = re.compile(r"\bof a grammar\b|(?:multipleOf|the pattern|a pattern|x-guidance) at ")
 
-def of_kernel(why: OSError) -> ApiError:
-    """The HTTP error for what the kernel says."""
+
+def of_kernel(why: OSError, prompt: str | None = None, form: str | None = None) -> ApiError:
+    """The HTTP error for what the kernel says. `prompt` and `form` are the fields of the body that
+    the prompt and the grammar came from."""
     message = why.strerror or "the kernel refused the request"
     retry_after_s: float = getattr(why, "retry_after_s", None) or 1.0
     match why.errno:
         case errno.EINVAL:
             found = _FIELD.match(message)
-            return invalid(message, found.group(1) if found is not None else None)
+            if found is not None:
+                return invalid(message, found.group(1))
+            if _FORM.search(message):
+                return invalid(message, form)
+            return invalid(message, prompt if message.startswith("token ") else None)
         case errno.E2BIG:
-            return invalid(message, code="context_length_exceeded")
+            return invalid(message, prompt, "context_length_exceeded")
         case errno.EAGAIN:
             return ApiError(
                 429, message, "rate_limit_error", code="rate_limit_exceeded",

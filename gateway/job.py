@@ -16,6 +16,8 @@ from tokenix.syscalls.types import Prompt
 COMPLETION_TOKENS: Final = 16
 """max_tokens of a completion that does not say, as OpenAI's. A chat's is the kernel's default."""
 
+MAX_BIAS: Final = 100
+
 _TIERS: Final = {
     None: ("stream", "default"),
     "auto": ("stream", "default"),
@@ -50,6 +52,10 @@ class Job:
     top: int = -1
     """How many likely tokens are reported beside each; -1: no log probabilities."""
     names: dict[int, str] = field(default_factory=dict)
+    prompt_field: str = "messages"
+    """Of the body: where the prompt comes from ..."""
+    form_field: str = "response_format"
+    """... and the grammar."""
 
     @property
     def count(self) -> int:
@@ -81,6 +87,7 @@ def of_chat(
     return _job(
         body, [prompt], options, limits, has_tools=bool(told), parallel=choice.parallel,
         top=(body.top_logprobs or 0) if body.logprobs else -1,
+        form_field="response_format" if choice.grammar is None else "tools",
     )  # fmt: skip
 
 
@@ -102,13 +109,19 @@ def of_completion(
     if grammar is not None:
         options["grammar"] = grammar
     top = -1 if body.logprobs is None else body.logprobs
-    return _job(body, _prompts(body.prompt, limits), options, limits, top=top)
+    prompts = _prompts(body.prompt, limits)
+    return _job(body, prompts, options, limits, top=top, prompt_field="prompt")
 
 
 def _job(
     body: Sampling, prompts: Sequence[Prompt], options: dict[str, Any], limits: Limits, **more: Any
 ) -> Job:
     n = body.n or 1
+    if len(prompts) > limits.choices:
+        raise invalid(
+            f"{len(prompts)} prompts are more than the {limits.choices} a request may have",
+            "prompt",
+        )
     if n * len(prompts) > limits.choices:
         raise invalid(
             f"{n * len(prompts)} answers are more than the {limits.choices} a request may have", "n"
@@ -143,7 +156,9 @@ def _options(
     if body.seed is not None:
         options["seed"] = body.seed & 0x7FFF_FFFF_FFFF_FFFF
     if body.logit_bias:
-        options["logit_bias"] = {_token(key): bias for key, bias in body.logit_bias.items()}
+        options["logit_bias"] = {
+            _token(key): _bias(key, bias) for key, bias in body.logit_bias.items()
+        }
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stops) > limits.stop_strings:
         raise invalid(f"at most {limits.stop_strings} stop strings, not {len(stops)}", "stop")
@@ -176,8 +191,17 @@ def _rate_of(headers: Mapping[str, str]) -> float | None:
 
 def _token(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 10:
-        raise invalid(f"logit_bias: {text[:40]!r} is not a token id", "logit_bias")
+        where = f"logit_bias.{text[:40]}"
+        raise invalid(f"logit_bias: {text[:40]!r} is not a token id", where)
     return int(text)
+
+
+def _bias(key: str, bias: float) -> float:
+    if not -MAX_BIAS <= bias <= MAX_BIAS:
+        raise invalid(
+            f"logit_bias of {key} is {bias:g}; give {-MAX_BIAS} to {MAX_BIAS}", f"logit_bias.{key}"
+        )
+    return bias
 
 
 def _grammar(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:

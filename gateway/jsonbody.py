@@ -1,15 +1,21 @@
 """Bodies decoded straight into their structs, strictly, with the JSON path of what is wrong."""
 
+import re
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from litestar.dto import AbstractDTO, DTOFieldDefinition
 from litestar.typing import FieldDefinition
 
-from tokenix.gateway.errors import of_decoding
+from tokenix.gateway.errors import invalid, of_decoding
 
 T = TypeVar("T")
+
+_LONE: Final = re.compile(
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]..", re.DOTALL
+)
+"""Half of a surrogate pair. The decoder takes it for a body that was cut short."""
 
 
 class JsonBody(AbstractDTO[T]):
@@ -17,9 +23,17 @@ class JsonBody(AbstractDTO[T]):
 
     def decode_bytes(self, value: bytes) -> Any:
         """ApiError 400."""
+        if not value.strip():
+            raise invalid("the body is empty; send JSON")
         try:
             return msgspec.json.decode(value, type=self.model_type)
-        except msgspec.MsgspecError as why:
+        except msgspec.ValidationError as why:
+            raise of_decoding(why) from None
+        except msgspec.DecodeError as why:
+            lone = _LONE.search(value)
+            if lone is not None:
+                half = lone[0].decode("ascii", "replace")
+                raise invalid(f"the body is not valid JSON: {half} is half a character") from None
             raise of_decoding(why) from None
 
     @classmethod

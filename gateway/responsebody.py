@@ -63,11 +63,18 @@ class ResponseBody(Struct, frozen=True, kw_only=True):
     reader_tokens_per_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
 
 
+_UNSUPPORTED = {
+    "previous_response_id": "responses are not kept; send the whole dialogue as input",
+    "background": "a response ends with its connection; use stream",
+    "tools": "use /v1/chat/completions for tools",
+}
+
+
 def as_chat(body: ResponseBody) -> ChatBody:
     """The chat that it asks for. ApiError 400 for what only OpenAI's own server keeps or calls."""
-    for name in ("previous_response_id", "background", "tools"):
+    for name, instead in _UNSUPPORTED.items():
         if getattr(body, name):
-            raise invalid(f"{name} is not supported; use /v1/chat/completions for tools", name)
+            raise invalid(f"{name} is not supported: {instead}", name)
     messages = []
     if body.instructions:
         messages.append(ChatMessage("system", body.instructions))

@@ -1,5 +1,6 @@
 """What can be asked for, by path. Each handler turns a body into a job or an answer."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -91,6 +92,7 @@ async def responses(
     serving = house.serve(request, chat, data.model)
     limits, has_tools = house.config.limits, serving.info.knows_tools
     asked = job.of_chat(chat, serving.caller, limits, serving.headers, has_tools)
+    asked = replace(asked, prompt_field="input", form_field="text.format")
     return ResponseAnswer(serving, data, asked)
 
 
@@ -160,7 +162,7 @@ async def tokenize(
             rendered = dialogue.render(data.messages, house.config.limits, (), info.knows_tools)
             tokens = await kernel.tokenize(rendered)
     except OSError as why:
-        raise of_kernel(why) from why
+        raise of_kernel(why, "prompt" if data.messages is None else "messages") from why
     return Tokens(tokens=list(tokens), count=len(tokens), max_model_len=info.context_tokens)
 
 
@@ -183,7 +185,7 @@ async def detokenize(
     try:
         return Text(prompt=await kernel.detokenize(data.tokens, special=True))
     except OSError as why:
-        raise of_kernel(why) from why
+        raise of_kernel(why, "tokens") from why
 
 
 @post(
@@ -209,7 +211,7 @@ async def apply_template(
         tokens = await kernel.tokenize(rendered, **options)
         return Text(prompt=await kernel.detokenize(tokens, special=True))
     except OSError as why:
-        raise of_kernel(why) from why
+        raise of_kernel(why, "messages") from why
 
 
 def _check(house: House, model: str | None) -> None:

@@ -35,6 +35,7 @@ def test_keys(k: Syscalls) -> None:
                     error = wire.error()
                     assert wire.status == 401 and error["code"] == "invalid_api_key"
                     assert wire.headers["www-authenticate"] == "bearer"
+                    assert ("no such API key" if headers else "is needed") in error["message"]
         for path in ("/health", "/health/live", "/health/ready"):
             with gateway.get(path) as wire:
                 assert wire.json() == {"status": "ok"}

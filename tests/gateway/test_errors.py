@@ -36,10 +36,10 @@ BAD: dict[str, tuple[str, Any, str | None]] = {
     "no answers": (CHAT, {"n": 0}, "n"),
     "too many answers": (CHAT, {"n": 17}, "n"),
     "too many stops": (CHAT, {"stop": ["a"] * 17}, "stop"),
-    "an empty stop": (CHAT, {"stop": [""]}, None),
-    "a bias of no token": (CHAT, {"logit_bias": {"x": 1}}, "logit_bias"),
+    "an empty stop": (CHAT, {"stop": [""]}, "stop"),
+    "a bias of no token": (CHAT, {"logit_bias": {"x": 1}}, "logit_bias.x"),
     "a bias of an unknown token": (CHAT, {"logit_bias": {"999999": 1}}, "logit_bias"),
-    "too much bias": (CHAT, {"logit_bias": {"5": 101}}, "logit_bias[...]"),
+    "too much bias": (CHAT, {"logit_bias": {"5": 101}}, "logit_bias.5"),
     "too many likely ones": (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     "likely ones without logprobs": (CHAT, {"top_logprobs": 2}, "top_logprobs"),
     "options without a stream": (CHAT, {"stream_options": {"include_usage": True}},
@@ -59,9 +59,22 @@ BAD: dict[str, tuple[str, Any, str | None]] = {
     "no prompt": (TEXT, {"prompt": ...}, "prompt"),
     "an empty prompt": (TEXT, {"prompt": ""}, "prompt"),
     "a mixed prompt": (TEXT, {"prompt": ["a", 3]}, "prompt"),
-    "a token that is none": (TEXT, {"prompt": [49999999]}, None),
+    "too many prompts": (TEXT, {"prompt": ["a"] * 1000}, "prompt"),
+    "a prompt for too long an answer": (TEXT, {"max_tokens": 100_000}, "prompt"),
+    "a dialogue that is too long": (CHAT, {"messages": [
+        {"role": "user", "content": "word " * 2000}]}, "messages"),
+    "a schema that is none": (CHAT, {"response_format": {"type": "json_schema", "json_schema": {
+        "schema": {"type": "nonsense"}}}}, "response_format"),
+    "too large a multiple": (CHAT, {"response_format": {"type": "json_schema", "json_schema": {
+        "schema": {"multipleOf": 1e9}}}}, "response_format"),
+    "a tool's schema that is none": (CHAT, {"tool_choice": "required", "tools": [
+        {"function": {"name": "f", "parameters": {"type": "nonsense"}}}]}, "tools"),
+    "an input that is too long": ("/v1/responses", {"input": "word " * 2000}, "input"),
+    "a format that is none": ("/v1/responses", {"input": "x", "text": {"format": {
+        "type": "json_schema", "schema": {"type": "nonsense"}}}}, "text.format"),
+    "a token that is none": (TEXT, {"prompt": [49999999]}, "prompt"),
     "tokenize nothing": ("/tokenize", {"prompt": ...}, "prompt"),
-    "detokenize nonsense": ("/detokenize", {"tokens": [1 << 30]}, None),
+    "detokenize nonsense": ("/detokenize", {"tokens": [1 << 30]}, "tokens"),
     "a template of nothing": ("/apply-template", {"messages": ...}, "messages"),
 }  # fmt: skip
 
@@ -198,13 +211,28 @@ def test_an_unknown_model(gateway: Gateway) -> None:
         assert error["param"] == "model"
 
 
-def test_no_body(gateway: Gateway) -> None:
-    with Wire(gateway.port).send("POST", CHAT, b"") as wire:
-        wire.error()
+WORDS: list[tuple[str, bytes, str]] = [
+    (CHAT, b"", "the body is empty"),
+    (CHAT, b" \n", "the body is empty"),
+    (CHAT, b'{"model":"\\ud83dx"}', "\\ud83d is half a character"),
+    (CHAT, b'{"model":"x\\ude00"}', "\\ude00 is half a character"),
+    (CHAT, b'{"model":"\\ud83d\\ude00"', "truncated"),
+    ("/v1/responses", b'{"model":"smollm2","input":"x","background":true}', "use stream"),
+    ("/v1/responses", b'{"model":"smollm2","input":"x","previous_response_id":"r"}', "not kept"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "words"), WORDS)
+def test_the_message_says_what_is_wrong(
+    gateway: Gateway, path: str, body: bytes, words: str
+) -> None:
+    with Wire(gateway.port).send("POST", path, body) as wire:
+        assert words in wire.error()["message"]
         assert wire.status == 400
 
 
-MEDIA = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+MEDIA = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+         "application/json; charset=latin-1"]  # fmt: skip
 
 
 @pytest.mark.parametrize("media", MEDIA)
