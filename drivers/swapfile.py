@@ -333,6 +333,8 @@ def _reserve(directory: str, blocks: int, block_bytes: int) -> IO[bytes]:
             return file
     except OSError as error:
         why = _UNMADE.get(error.errno or 0)
+        if error.errno == errno.ENOENT and Path(directory).is_dir():
+            why = "that file system makes no files for others; name a directory on another one"
         if why is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
             why = _too_little_room(directory, block_bytes)
         raise OSError(error.errno, f"{asked}: {why or error.strerror or error}") from None

@@ -99,7 +99,8 @@ def _set(kernel: Lifecycle, name: str, value: Value) -> None:
     try:
         kernel.scheduler.tunables = retune(kernel.scheduler.tunables, {field: float(value)})
     except ValueError as why:
-        raise error(errno.EINVAL, f"{name} cannot be {value!r}: {why}") from None
+        hint = str(why).rpartition(" cannot be: ")[2]  # what cannot be is said here
+        raise error(errno.EINVAL, f"{name} cannot be {value!r}: {hint}") from None
 
 
 def _weigh(kernel: Lifecycle, name: str, value: Value) -> None:

@@ -284,7 +284,9 @@ class SwapFile:
 
 
 def _refusal(reason: str, directory: str) -> KernelError:
-    return error(errno.EIO, f"no swap file in {directory}: {reason}")
+    """What the device says, which mostly names the directory itself."""
+    named = reason if directory in reason else f"no swap file in {directory}: {reason}"
+    return error(errno.EIO, named)
 
 
 def _stuck(directory: str) -> KernelError:

@@ -132,9 +132,11 @@ def test_one_bad_pid_does_not_keep_the_others_from_their_signal(
         (["sysctl", "no.such"], FAILED, "no.such"),
         (["sysctl", "kernel.max_forks=3"], FAILED, "only be read"),
         (["sysctl", "policy=lifo"], USAGE, "progress"),
+        (["sysctl", "sched.margin_s=-1"], USAGE, "margin_s cannot be -1"),
         (["sysctl", "get"], USAGE, "NAME=VALUE"),
         (["swapon", "nowhere", "many"], USAGE, "is no size"),
         (["swapon", "/nowhere/at/all", "1M"], FAILED, "/nowhere/at/all"),
+        (["swapon", "/proc", "10M"], FAILED, "makes no files"),
         (["swapoff"], USAGE, "swap"),
         (["resume", "no-such"], FAILED, "no-such"),
         (["suspend", "999999", "x"], FAILED, "999999"),
@@ -143,6 +145,7 @@ def test_one_bad_pid_does_not_keep_the_others_from_their_signal(
 def test_errors_are_one_line(daemon: Daemon, words: list[str], code: int, said: str) -> None:
     done = daemon.command(*words)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert done.stderr.count("no swap file") <= 1 >= done.stderr.count("cannot be")
     assert done.stderr.startswith("tokenix: error: ") and done.stderr.count("\n") == 1
     assert said in done.stderr
 
