@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 import tokenix
+from tokenix.cli.answer import RunOptions
+from tokenix.cli.chat import Chat
 from tokenix.cli.main import main
-from tokenix.cli.status import INTERRUPTED, OK, PIPE_CLOSED, TERMINATED, USAGE
+from tokenix.cli.status import FAILED, INTERRUPTED, OK, PIPE_CLOSED, TERMINATED, USAGE
 
 ROOT = Path(tokenix.__file__).resolve().parent
 ENV = {**os.environ, "PYTHONPATH": str(ROOT / ".lib")}
@@ -127,6 +129,33 @@ def test_chat() -> None:
         terminal.press("\x03", r"\n$")
         assert terminal.wait() == INTERRUPTED
         assert "Traceback" not in terminal.all
+
+
+def test_a_chat_says_who_has_ended_its_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And goes on; its exit code is that of the last answer."""
+    with tokenix.boot("smollm2", device_pages=64) as k:
+
+        def kill_all(text: str) -> None:
+            for process in k.ps() if text else ():
+                k.kill(process.pid, tokenix.SIGKILL)
+
+        for lines, code in (([STORY], FAILED), ([STORY, "Say hello."], OK)):
+            left = iter([*lines, "/exit"])
+            monkeypatch.setattr("builtins.input", lambda _, left=left: next(left))
+            chat = Chat(k, "smollm2", RunOptions({"max_tokens": 200}, quiet=True))
+            written: list[str] = []
+
+            def write(text: str, written: list[str] = written) -> None:
+                written.append(text)
+                if len(written) == 1:
+                    kill_all(text)
+
+            monkeypatch.setattr("tokenix.cli.stdout.write", write)
+            assert chat.run() == code
+            told = capsys.readouterr().err
+            assert "was killed" in told and told.count("\n") == 1
 
 
 class Terminal:
