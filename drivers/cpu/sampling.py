@@ -148,7 +148,8 @@ def candidates(
     In id order if neither applies, else most likely first. At least one remains.
     """
     vocab = len(scores)
-    weights = np.exp((scores - scores.max()) / temperature)
+    with np.errstate(over="ignore"):  # at a tiny temperature all but the best are infinitely far
+        weights = np.exp((scores - scores.max()) / temperature)
     k = top_k if 0 < top_k < vocab else vocab
     if top_p >= 1:
         if k == vocab:

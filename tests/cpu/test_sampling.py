@@ -64,6 +64,7 @@ def test_top_k(logits):
     assert set(drawn(logits, temperature=3.0, top_k=3)) == best
     assert set(drawn(logits, temperature=3.0, top_k=1)) == {int(logits.argmax())}
     assert draw(logits, temperature=1.0, top_k=1) == draw(logits)
+    assert set(drawn(logits, temperature=5e-324)) == {int(logits.argmax())}
     assert drawn(logits, temperature=1.0, top_k=VOCAB) == drawn(logits, temperature=1.0)
     assert set(drawn([1, 1, 1, 1], temperature=1.0, top_k=2)) == {0, 1}
 
