@@ -114,10 +114,14 @@ def wait(
     timeout: Annotated[
         float | None, options.Parameter(help="Give up after so many seconds.")
     ] = None,
+    reap: Annotated[
+        bool, options.Parameter(help="Forget them; what was not read is gone.")
+    ] = False,
     json: options.Json = False,
     socket: options.Socket = None,
 ) -> int:
-    """Wait until processes have ended; print why, and what they used. What was not read is gone.
+    """Wait until processes have ended; print why, and what they used. Whose they are notices
+    nothing, unless --reap.
 
     Exit code 1 if one of them failed, was killed, or was none.
     """
@@ -125,7 +129,7 @@ def wait(
     with connected(socket) as k:
         for pid in map(Pid, pids) if pids else [None]:
             try:
-                result = k.wait(pid, timeout)
+                result = k.wait(pid, timeout, keep=not reap)
             except (ChildProcessError, TimeoutError) as problem:
                 report(of_os_error(problem)[0])
                 code = FAILED

@@ -197,6 +197,8 @@ class Wait(Asks[WaitResult], frozen=True):
 
     pid: Pid | None = None
     block: bool = True
+    keep: bool = False
+    """Only look: it stays for whoever it belongs to, with its unread output."""
 
 
 class Kill(Asks[None], frozen=True):

@@ -48,7 +48,7 @@ from tokenix.kernel.calls import (
     error,
 )
 from tokenix.kernel.event import Call
-from tokenix.kernel.lifecycle import Lifecycle, end_of_file
+from tokenix.kernel.lifecycle import Lifecycle, end_of, end_of_file
 from tokenix.kernel.segments import Segment
 from tokenix.kernel.state import Hold, State
 from tokenix.sched.entity import Qos
@@ -155,7 +155,7 @@ def wait(kernel: Lifecycle, call: Call, request: Wait) -> object:
         raise error(errno.ECHILD, f"{which} to wait for")
     for process in known:
         if process.state is State.ZOMBIE:
-            return kernel.reap(process)
+            return end_of(process) if request.keep else kernel.reap(process)
     if not request.block:
         return None
     kernel.park(call, request)

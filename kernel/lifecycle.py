@@ -310,8 +310,7 @@ class Lifecycle:
         for waiting in self.readers.pop(process.pid, ()):
             self.reply(waiting.call_id, error(errno.ESRCH, f"process {process.pid} was reaped"))
         self._release_waiters()
-        assert process.exit_reason is not None
-        return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
+        return end_of(process)
 
     # ---- pipes and blocked calls ----
 
@@ -376,8 +375,8 @@ class Lifecycle:
 
     def _serve_waiters(self, process: Process) -> None:
         """Tell all who wait for this process, and the first of those who wait for any, how it has
-        ended. It is reaped if there is somebody."""
-        told, any_told = [], False
+        ended. It is reaped if there is somebody who does more than look."""
+        told, any_told, reaps = [], False, False
         for call_id, waiting in self.waiters.items():
             assert isinstance(waiting.request, Wait)
             pid = waiting.request.pid
@@ -386,12 +385,13 @@ class Lifecycle:
             if pid is None and any_told:
                 continue
             any_told = any_told or pid is None
+            reaps = reaps or not waiting.request.keep
             told.append(call_id)
         if not told:
             return
         for call_id in told:
             del self.waiters[call_id]
-        result = self.reap(process)
+        result = self.reap(process) if reaps else end_of(process)
         for call_id in told:
             self.reply(call_id, result)
 
@@ -413,6 +413,12 @@ class Lifecycle:
             self.commands.append(Reply(call_id, error=value))
         else:
             self.commands.append(Reply(call_id, value))
+
+
+def end_of(process: Process) -> WaitResult:
+    """How a zombie has ended."""
+    assert process.exit_reason is not None
+    return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
 
 
 def end_of_file(process: Process) -> KernelError:

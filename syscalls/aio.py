@@ -155,9 +155,10 @@ class Syscalls:
     ) -> tuple[Pid, ...]:
         return await self._call(calls.Fork(pid, n, requests.check_seeds(seeds), afresh))
 
-    async def wait(self, pid: Pid | None = None) -> WaitResult:
-        result = await self._call(calls.Wait(pid))
-        self._unclaimed.forget(result.pid)
+    async def wait(self, pid: Pid | None = None, keep: bool = False) -> WaitResult:
+        result = await self._call(calls.Wait(pid, keep=keep))
+        if not keep:
+            self._unclaimed.forget(result.pid)
         return result
 
     async def kill(self, pid: Pid, signal: calls.Signal = calls.Signal.TERM) -> None:

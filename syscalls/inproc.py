@@ -160,13 +160,17 @@ class Syscalls:
         its prompt, and draw all of their output themselves. ESRCH, EAGAIN, E2BIG."""
         return self._call(calls.Fork(pid, n, requests.check_seeds(seeds), afresh))
 
-    def wait(self, pid: Pid | None = None, timeout_s: float | None = None) -> WaitResult:
+    def wait(
+        self, pid: Pid | None = None, timeout_s: float | None = None, keep: bool = False
+    ) -> WaitResult:
         """Wait for a process to end (None: for any) and forget it. ECHILD, TimeoutError.
 
         Its unread output is gone then: read first. All who wait for it when it ends are told.
+        `keep` only looks: the process stays for whoever it belongs to.
         """
-        result = self._call(calls.Wait(pid), timeout_s)
-        self._unclaimed.forget(result.pid)
+        result = self._call(calls.Wait(pid, keep=keep), timeout_s)
+        if not keep:
+            self._unclaimed.forget(result.pid)
         return result
 
     def kill(self, pid: Pid, signal: calls.Signal = calls.Signal.TERM) -> None:

@@ -36,7 +36,7 @@ class Unclaimed:
             match request:
                 case calls.Read() if request.pid in self._reads and request.max_tokens > 0:
                     return self._take_read(request.pid, request.max_tokens)
-                case calls.Wait() if self._waits:
+                case calls.Wait(keep=False) if self._waits:
                     pid = next(iter(self._waits)) if request.pid is None else request.pid
                     return self._waits.pop(pid, None)
                 case calls.Resume(name):
@@ -73,7 +73,7 @@ class Unclaimed:
             case calls.Read(pid):
                 with self._lock:
                     self._reads.setdefault(pid, deque()).append(cast("ReadResult", answer))
-            case calls.Wait():
+            case calls.Wait(keep=False):
                 result = cast("WaitResult", answer)
                 with self._lock:
                     self._waits[result.pid] = result

@@ -192,7 +192,7 @@ class Calls:
             case calls.Fork():
                 for pid in cast("tuple[Pid, ...]", value):
                     self._own(pid)
-            case calls.Wait():
+            case calls.Wait(keep=False):
                 if isinstance(value, WaitResult):
                     self._owned.pop(value.pid, None)
 

@@ -96,6 +96,8 @@ def test_signals_nice_and_wait(daemon: Daemon, stopped: Pid) -> None:
     ended = json.loads(done.stdout)
     assert ended.keys() == {"pid", "reason", "error", "rusage"}
     assert ended["reason"] == "terminated" and ended["rusage"]["output_tokens"] > 2
+    assert daemon.ask("stat", str(stopped))["state"] == "zombie", "wait has only looked"
+    assert daemon.command("wait", str(stopped), "--reap").returncode == FAILED
     done = daemon.command("wait", str(stopped))
     assert done.returncode == FAILED and f"{stopped}" in done.stderr
 

@@ -244,6 +244,19 @@ def test_who_waits_for_any_takes_another_if_the_first_is_taken() -> None:
     audit.check_idle(machine.kernel)
 
 
+def test_who_only_looks_takes_nothing() -> None:
+    """Before and after its end, the process stays for its owner, with what is unread."""
+    machine = machine_with()
+    pid = machine.call(Spawn(PROMPT, max_tokens=3))
+    calls = [machine.start(Wait(pid, keep=True)), machine.start(Wait(keep=True))]
+    machine.run()
+    looks = [machine.replies[call].value for call in calls]
+    looks.append(machine.call(Wait(pid, keep=True)))
+    assert len(machine.call(Read(pid)).outputs) == 3
+    assert looks == [machine.call(Wait(pid))] * 3
+    audit.check_idle(machine.kernel)
+
+
 def test_a_tenant_waits_for_its_own() -> None:
     machine = machine_with()
     red, blue = Principal("red"), Principal("blue")
