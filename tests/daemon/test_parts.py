@@ -90,7 +90,7 @@ def test_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         bridge_logging(log, "info")
         log.debug("not this")
         log.info("this", pid=7, path=Path("x"))
-        logging.getLogger("a.library").warning("%d of them", 3)
+        logging.getLogger("elsewhere").warning("%d of them", 3)
         text = open_log("warning", "text")
         text.info("not this")
         text.warning("but this", pid=7)
@@ -104,7 +104,7 @@ def test_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     }  # fmt: skip
     found = json.loads(library)
     assert (found["event"], found["logger"], found["level"]) == (
-        "3 of them", "a.library", "warning",
+        "3 of them", "elsewhere", "warning",
     )  # fmt: skip
     assert "but this" in plain and "pid=7" in plain and "\x1b" not in plain
 
