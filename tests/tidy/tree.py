@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = (
     "mm", "swap", "sched", "models", "drivers", "kernel", "syscalls", "gateway", "daemon", "cli",
-    "bench",
+    "bench", "tui",
 )  # fmt: skip
 """The folders that make up the import package `tokenix`, as shipped in the wheel."""
 

@@ -1,0 +1,66 @@
+"""Where looks at a machine come from: a daemon, a machine in this process, or a recording.
+
+All calls block, and any may come from any thread. OSError: the machine did not answer, or said no.
+"""
+
+from typing import Any, Protocol
+
+from tokenix.syscalls.types import MetricsReport, Pid, ProcessStat, Signal, TraceEvent
+from tokenix.tui.snapshot import Snapshot
+
+
+class View(Protocol):
+    """The system calls that screens ask on demand, by the names of `Syscalls`."""
+
+    def ps(self) -> tuple[ProcessStat, ...]: ...
+
+    def vmstat(self) -> dict[str, float]: ...
+
+    def metrics(self) -> MetricsReport: ...
+
+    def stat(self, pid: Pid) -> ProcessStat: ...
+
+    def trace(
+        self, pid: Pid | None = None, since: int = 0, limit: int = 1000
+    ) -> tuple[TraceEvent, ...]: ...
+
+    def sysctl(self, name: str = "", value: float | str | bool | None = None) -> Any: ...
+
+    def kill(self, pid: Pid, signal: Signal = Signal.TERM) -> None: ...
+
+    def nice(self, pid: Pid, nice: int) -> int: ...
+
+
+class Source(Protocol):
+    """A machine to look at."""
+
+    @property
+    def can_act(self) -> bool:
+        """False: nothing can be done to it (a recording)."""
+        ...
+
+    def pull(self) -> Snapshot:
+        """One look. OSError: no machine answers now; the next pull tries again."""
+        ...
+
+    def view(self) -> View:
+        """The calls of the machine that the last pull has seen. OSError: there is none."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it, and wake whoever blocks in a call. Idempotent."""
+        ...
+
+
+def look(view: View, machine: str, taken_s: float) -> Snapshot:
+    """One look at a machine by its calls."""
+    figures = view.vmstat()
+    return Snapshot(
+        time_s=figures["time_s"],
+        taken_s=taken_s,
+        machine=machine,
+        figures=figures,
+        metrics=view.metrics(),
+        controls=view.sysctl(),
+        processes=view.ps(),
+    )
