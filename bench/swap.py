@@ -8,11 +8,13 @@ Two processes of one length take turns in a pool that holds one of them: each co
 that the other has used. The first run of each is not counted.
 """
 
+import mmap
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,10 +24,10 @@ from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.types import Params, Pid, ProcessStat
 
 PAGE = 16
-LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
-"""Tokens of the contexts of the planner's rows."""
 OUTPUT = 48
 """Tokens that a process may generate that takes turns: more than it lives to."""
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192 - OUTPUT)
+"""Tokens of the contexts of the planner's rows: the last fills the shipped model's context."""
 LONG_OUTPUT = 1024
 """The same for those that are preempted while all decode."""
 TURNS = 7
@@ -64,7 +66,8 @@ class Report:
     """From the host tier, per 1,000 tokens."""
     resume_ms_per_1k_p95: float
     resume_rate_of_memcpy: float
-    """Bytes per second of coming back from the host tier, as a share of a plain copy's."""
+    """Bytes per second of coming back from the host tier, as a share of a plain copy's right
+    after it: the median over the returns."""
     disk_resume_ms_per_1k_p50: float
     disk_resume_ms_per_1k_p95: float
     resume_rate_of_disk: float
@@ -111,10 +114,10 @@ def measure(
         clean_share=clean,
         resume_ms_per_1k_p50=per_1k * statistics.median(host.seconds),
         resume_ms_per_1k_p95=per_1k * _p95(host.seconds),
-        resume_rate_of_memcpy=host.bytes_per_s / memcpy_bytes_per_s(host.page_bytes),
+        resume_rate_of_memcpy=statistics.median(host.shares),
         disk_resume_ms_per_1k_p50=per_1k * statistics.median(disk.seconds),
         disk_resume_ms_per_1k_p95=per_1k * _p95(disk.seconds),
-        resume_rate_of_disk=disk.bytes_per_s / disk_bytes_per_s(directory, disk.page_bytes),
+        resume_rate_of_disk=statistics.median(disk.shares),
         planner=tuple(rows),
     )
 
@@ -153,16 +156,23 @@ def measure_preempt(length: int, turns: int, **boot: Any) -> tuple[list[float], 
 class Returns:
     seconds: list[float]
     """Of the copies of each return, from the decision to the last page."""
-    bytes_per_s: float
-    page_bytes: int
+    shares: list[float]
+    """The rate of each return as a share of what the machine could do right after it."""
 
 
 def measure_resume(length: int, turns: int, directory: str | None, **boot: Any) -> Returns:
     """Two processes take turns: all pages of one come from the host tier, or, if `directory` says
     where, from the swap file."""
     pages = _pages(length)
-    with _pair(length, pages + 8 if directory else 3 * pages, directory, **boot) as pair:
-        k, seconds, loaded = pair.k, [], []
+    with ExitStack() as stack:
+        pair = stack.enter_context(
+            _pair(length, pages + 8 if directory else 3 * pages, directory, **boot)
+        )
+        k, seconds, shares = pair.k, [], []
+        page_bytes = int(k.vmstat()["frames.page_bytes"])
+        bare: DiskReads | MemoryCopies
+        bare = DiskReads(directory, page_bytes) if directory else MemoryCopies(page_bytes)
+        stack.enter_context(bare)
         for turn in range(2 + 2 * turns):
             pid = pair.pids[turn % 2]
             before = k.stat(pid)
@@ -175,18 +185,14 @@ def measure_resume(length: int, turns: int, directory: str | None, **boot: Any) 
             states = _events(k, since, pid, "state")
             end_s = next(e.time_s for e in states if ("new", "ready") in e.detail)
             seconds.append(end_s - begin[0].time_s)
-            loaded.append(_loaded(before, after, directory is not None))
-        page_bytes = int(k.vmstat()["frames.page_bytes"])
-    return Returns(seconds, statistics.median(map(_rate, loaded, seconds)), page_bytes)
+            loaded = _loaded(before, after, directory is not None)
+            shares.append(loaded / seconds[-1] / bare.bytes_per_s(loaded // page_bytes))
+    return Returns(seconds, shares)
 
 
 def _loaded(before: ProcessStat, after: ProcessStat, deep: bool) -> int:
     name = "fetched_bytes" if deep else "swapped_in_bytes"
     return int(getattr(after.rusage, name) - getattr(before.rusage, name))
-
-
-def _rate(size: int, seconds: float) -> float:
-    return size / seconds
 
 
 def measure_ways(length: int, **boot: Any) -> Way:
@@ -254,42 +260,66 @@ class _pair:
 # ---- what the machine can do ----
 
 
-def memcpy_bytes_per_s(page_bytes: int, total_bytes: int = 256 << 20) -> float:
-    """Copying pages in memory, more of them than caches hold; the best of some."""
-    import numpy as np
+class MemoryCopies:
+    """Copies of pages from place to place, of more than caches hold."""
 
-    pages = total_bytes // page_bytes
-    source = np.ones((pages, page_bytes), np.uint8)
-    target = np.zeros_like(source)
+    def __init__(self, page_bytes: int, total_bytes: int = 256 << 20) -> None:
+        import numpy as np
 
-    def copy() -> None:
-        for i in range(pages):
-            target[i] = source[i]
+        self._source = np.ones((total_bytes // page_bytes, page_bytes), np.uint8)
+        self._target = np.zeros_like(self._source)
+        self._at = 0
 
-    return pages * page_bytes / min(_timed(copy) for _ in range(5))
+    def __enter__(self) -> "MemoryCopies":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def bytes_per_s(self, pages: int) -> float:
+        """Of copying as many, page by page; not those of the last time, which caches hold."""
+        places, page_bytes = self._source.shape
+        which = [(self._at + i) % places for i in range(pages)]
+        self._at += pages
+
+        def copy() -> None:
+            for i in which:
+                self._target[i] = self._source[i]
+
+        return pages * page_bytes / _timed(copy)
 
 
-def disk_bytes_per_s(directory: str, page_bytes: int, pages: int = 64) -> float:
-    """Reading a file page by page, past the page cache where the file system allows that."""
-    import mmap
+class DiskReads:
+    """Reads of a file page by page, past the page cache where the file system allows that."""
 
-    size = -(-page_bytes // 4096) * 4096
-    with tempfile.NamedTemporaryFile(dir=directory) as file:
-        for _ in range(pages):
-            file.write(os.urandom(size))
-        file.flush()
-        os.fsync(file.fileno())
-        try:
-            fd = os.open(file.name, os.O_RDONLY | os.O_DIRECT)
-        except OSError:
-            fd = os.open(file.name, os.O_RDONLY)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        buffer = mmap.mmap(-1, size)
-        try:
-            seconds = _timed(lambda: [os.preadv(fd, [buffer], i * size) for i in range(pages)])
-        finally:
-            os.close(fd)
-    return pages * size / seconds
+    def __init__(self, directory: str, page_bytes: int, pages: int = 128) -> None:
+        self._size, self._pages = -(-page_bytes // 4096) * 4096, pages
+        self._buffer = mmap.mmap(-1, self._size)
+        with tempfile.NamedTemporaryFile(dir=directory) as file:
+            for _ in range(pages):
+                file.write(os.urandom(self._size))
+            file.flush()
+            os.fsync(file.fileno())
+            try:
+                self._fd = os.open(file.name, os.O_RDONLY | os.O_DIRECT)
+            except OSError:
+                self._fd = os.open(file.name, os.O_RDONLY)
+
+    def __enter__(self) -> "DiskReads":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def bytes_per_s(self, pages: int) -> float:
+        """Of reading as many, one at a time."""
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+        def read() -> None:
+            for i in range(pages):
+                os.preadv(self._fd, [self._buffer], i % self._pages * self._size)
+
+        return pages * self._size / _timed(read)
 
 
 def _timed(act: Callable[[], object]) -> float:
