@@ -1,0 +1,1 @@
+"""What is composed of widgets, and the dialogs."""
