@@ -1,14 +1,11 @@
-"""The disk tier of the CPU device: pages between its host slots and the swap file.
+"""The disk tier of a driver: pages between its host slots and the swap file.
 
 The store thread opens and closes the file and stores; the fetch thread fetches. A slot is invalid
 from the start of a fetch into it until its page was read and verified.
 """
 
-import numpy as np
-
-from tokenix.drivers.cpu.checksum import checksum
-from tokenix.drivers.cpu.slots import HostSlots
 from tokenix.drivers.ops import Fetch, Store, SwapChanged, SwapOff, SwapOn
+from tokenix.drivers.slots import HostSlots
 from tokenix.drivers.swapfile import BlockIo, DiskIo, SwapFile
 
 Wrong = dict[int, str]
@@ -16,11 +13,10 @@ Wrong = dict[int, str]
 
 
 class DiskTier:
-    """The swap file, if there is one, for pages of `page_bytes` in `slots`."""
+    """The swap file, if there is one, for the pages in `slots`."""
 
-    def __init__(self, slots: HostSlots, page_bytes: int, io: DiskIo) -> None:
+    def __init__(self, slots: HostSlots, io: DiskIo) -> None:
         self._slots = slots
-        self._page_bytes = page_bytes
         self._io = io
         self._file: SwapFile | None = None
 
@@ -30,8 +26,9 @@ class DiskTier:
         if isinstance(command, SwapOff):
             return SwapChanged(command.ticket, 0)
         try:
+            slots = self._slots
             file = SwapFile(
-                command.directory, command.blocks, self._page_bytes, self._checksum, self._io
+                command.directory, command.blocks, slots.page_bytes, slots.checksum_of, self._io
             )
             try:
                 rates = file.measure()
@@ -87,9 +84,6 @@ class DiskTier:
             if i not in wrong:
                 self._slots.publish_filled(page.slot, page.slot_generation, pages[i].checksum)
         return wrong
-
-    def _checksum(self, data: memoryview) -> int:
-        return int(checksum(np.frombuffer(data, np.uint64, self._page_bytes // 8)))
 
 
 def _failed(pages: dict[int, BlockIo]) -> Wrong:

@@ -1,6 +1,8 @@
-"""Hooks for tests of the real driver: delay, fail or corrupt what it does."""
+"""Hooks for tests of real drivers: delay, fail or corrupt what they do."""
 
-from tokenix.drivers.cpu.jit import Array
+import numpy as np
+import numpy.typing as npt
+
 from tokenix.drivers.ops import Command, PageOut
 from tokenix.drivers.swapfile import DiskIo
 
@@ -13,5 +15,5 @@ class Faults(DiskIo):
         """Called before a command is done; may block. A reason makes the command fail whole."""
         return None
 
-    def published(self, page: PageOut, data: Array) -> None:
+    def published(self, page: PageOut, data: npt.NDArray[np.uint8]) -> None:
         """Called after a page was published; may change `data`, the bytes of its slot."""

@@ -1,11 +1,7 @@
-"""Images of the CPU device: pages between its host slots and files. On the image thread."""
+"""Images of a driver: pages between its host slots and files. On the image thread."""
 
 import errno
 
-import numpy as np
-
-from tokenix.drivers.cpu.checksum import checksum
-from tokenix.drivers.cpu.slots import HostSlots
 from tokenix.drivers.imagefile import BadImage, Head, cut
 from tokenix.drivers.imagestore import ImageStore
 from tokenix.drivers.ops import (
@@ -19,15 +15,15 @@ from tokenix.drivers.ops import (
     SaveImage,
     UnlinkImage,
 )
+from tokenix.drivers.slots import HostSlots
 from tokenix.drivers.swapfile import DiskIo
 
 
 class ImageTier:
-    """Image files for pages of `page_bytes` in `slots`."""
+    """Image files for the pages in `slots`."""
 
-    def __init__(self, slots: HostSlots, page_bytes: int, io: DiskIo) -> None:
+    def __init__(self, slots: HostSlots, io: DiskIo) -> None:
         self._slots = slots
-        self._page_bytes = page_bytes
         self._store = ImageStore(io)
 
     def close(self) -> None:
@@ -66,7 +62,7 @@ class ImageTier:
 
     def _save(self, command: SaveImage) -> ImageDone:
         checksums = cut([self._verified(page) for page in command.pages])
-        head = Head(command.meta, checksums, self._page_bytes)
+        head = Head(command.meta, checksums, self._slots.page_bytes)
         data = [self._slots.peek_padded(page.slot) for page in command.pages[: head.pages]]
         size = self._store.save(command.path, head, data)
         return ImageDone(command.ticket, size_bytes=size, pages=head.pages)
@@ -79,7 +75,7 @@ class ImageTier:
     def _load(self, command: LoadImage) -> ImageDone:
         wanted = [(page.index, self._slots.peek_padded(page.slot)) for page in command.pages]
         head, whole = self._store.load(command.path, command.digest, wanted)
-        fits = head.page_bytes == self._page_bytes
+        fits = head.page_bytes == self._slots.page_bytes
         bad = [
             i
             for i, page in enumerate(command.pages)
@@ -94,5 +90,4 @@ class ImageTier:
         return True
 
     def _checksum(self, slot: int) -> int:
-        data = self._slots.peek_padded(slot)
-        return int(checksum(np.frombuffer(data, np.uint64, self._page_bytes // 8)))
+        return self._slots.checksum_of(self._slots.peek_padded(slot))

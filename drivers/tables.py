@@ -1,8 +1,8 @@
 """Block tables of all processes: one int32 row each, kept between steps and changed by deltas."""
 
 import numpy as np
+import numpy.typing as npt
 
-from tokenix.drivers.cpu.jit import Int32
 from tokenix.drivers.ops import TableDelta
 from tokenix.mm.ids import Pid
 
@@ -12,7 +12,7 @@ class BlockTables:
 
     def __init__(self, frames: int) -> None:
         self._frames = frames
-        self.pages: Int32 = np.zeros((8, 16), np.int32)
+        self.pages: npt.NDArray[np.int32] = np.zeros((8, 16), np.int32)
         """[rows, pages], grown geometrically; entries at or past a row's length are 0."""
         self._length: dict[Pid, int] = {}
         self._row: dict[Pid, int] = {}

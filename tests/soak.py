@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import tokenix
-from tokenix.drivers.cpu.faults import Faults
 from tokenix.drivers.cpu.jit import Array
+from tokenix.drivers.faults import Faults
 from tokenix.drivers.ops import Command, CopyIn, CopyOut, Fetch, PageOut, Store
 from tokenix.kernel.params import Params
 from tokenix.mm.ids import Pid

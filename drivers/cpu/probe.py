@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenix.drivers.cpu.arena import FrameArena
-from tokenix.drivers.cpu.slots import HostSlots
+from tokenix.drivers.cpu.slots import ArenaSlots
 from tokenix.drivers.cpu.step import Chunk, ModelStep
 from tokenix.drivers.ops import PageIn
 from tokenix.mm.ids import Pfn, Slot
@@ -25,7 +25,7 @@ class Rates:
     copy_out_s_per_page: float
 
 
-def measure(step: ModelStep, arena: FrameArena, slots: HostSlots) -> Rates:
+def measure(step: ModelStep, arena: FrameArena, slots: ArenaSlots) -> Rates:
     """Overwrites the first frames and slot 0, which is left invalid. Nothing else may run."""
     page = arena.shape.page_tokens
     pages = min(arena.frames, max(1, PREFILL_TOKENS // page))
@@ -44,7 +44,7 @@ def measure(step: ModelStep, arena: FrameArena, slots: HostSlots) -> Rates:
     return Rates(step_s, tokens / prefill_s, in_s, out_s)
 
 
-def _copy_s(arena: FrameArena, slots: HostSlots) -> tuple[float, float]:
+def _copy_s(arena: FrameArena, slots: ArenaSlots) -> tuple[float, float]:
     """Seconds per page (out, in). Without slots, those of a copy between frames."""
     if slots.slots == 0:
         plain = _best_s(lambda: arena.copy_frame(0, arena.frames - 1), 4)

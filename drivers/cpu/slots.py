@@ -1,67 +1,27 @@
-"""Host slots: the swap tier in ordinary memory. One slot holds one page, as the arena lays it out.
-
-A slot is valid only while its generation is set: `publish` clears it first, then writes the data
-and the checksum, and sets it last. A reader that is given the right generation and finds the right
-checksum has the bytes that were published; anything else is refused, never served.
-
-Slots start at multiples of 4096 bytes and are padded to them, so that a disk can read and write
-them in place.
-"""
+"""Host slots of the CPU device: pages between them and the arena, copied and summed in one pass."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from tokenix.drivers.cpu.arena import FrameArena
-from tokenix.drivers.cpu.checksum import copy_checksum, copy_checksums
-from tokenix.drivers.cpu.jit import Array
+from tokenix.drivers.cpu.checksum import checksum, copy_checksum, copy_checksums
 from tokenix.drivers.ops import PageIn
-from tokenix.drivers.swapfile import ALIGNMENT, disk_memory
-
-_INVALID = -1
+from tokenix.drivers.slots import HostSlots
 
 
-class HostSlots:
-    """`slots` pages of `frame_bytes`. The swap-out thread publishes, the swap-in thread loads; the
-    fetch thread fills and publishes, the store thread reads."""
+class ArenaSlots(HostSlots):
+    """`slots` pages as the arena lays them out."""
 
     def __init__(self, slots: int, frame_bytes: int) -> None:
-        assert frame_bytes % 8 == 0, frame_bytes
-        self.slots = slots
-        padded = -(-frame_bytes // ALIGNMENT) * ALIGNMENT
-        memory = disk_memory(slots * padded)
-        words = slots * padded // 8
-        self._padded = np.frombuffer(memory, np.uint64, words).reshape(slots, padded // 8)
-        self._data = self._padded[:, : frame_bytes // 8]
-        self._generation = np.full(slots, _INVALID, np.int64)
-        self._checksum = np.zeros(slots, np.uint64)
-
-    def peek(self, slot: int) -> Array:
-        """The bytes of a slot, uint8 [frame_bytes], a view."""
-        self._check(slot)
-        page: Array = self._data[slot].view(np.uint8)
-        return page
-
-    def peek_padded(self, slot: int) -> memoryview:
-        """The bytes of a slot up to the next one."""
-        self._check(slot)
-        return memoryview(self._padded[slot].view(np.uint8))
-
-    def peek_checksum(self, slot: int, generation: int) -> int | str:
-        """What a slot was published with, or why it does not serve `generation`."""
-        self._check(slot)
-        wrong = self._stale(slot, generation)
-        return int(self._checksum[slot]) if wrong is None else wrong
+        super().__init__(slots, frame_bytes, checksum)
 
     def publish(self, arena: FrameArena, pfn: int, slot: int, generation: int) -> None:
         """Copy a frame to a slot. IndexError if there is no such frame or slot."""
         arena.check(pfn)
-        self._check(slot)
-        assert generation >= 0, generation
-        self._generation[slot] = _INVALID
-        checksum = copy_checksum(arena.data[pfn].view(np.uint64), self._data[slot])
-        self._checksum[slot] = checksum
-        self._generation[slot] = generation
+        self.invalidate(slot)
+        found = copy_checksum(arena.data[pfn].view(np.uint64), self._data[slot])
+        self.publish_filled(slot, generation, int(found))
 
     def load(self, pages: Sequence[PageIn], arena: FrameArena) -> list[str | None]:
         """Copy slots to frames. What was wrong with each, if anything: the frame then holds junk.
@@ -86,29 +46,7 @@ class HostSlots:
     def _unfit(self, page: PageIn, arena: FrameArena) -> str | None:
         try:
             arena.check(page.pfn)
-            self._check(page.slot)
+            self.check(page.slot)
         except IndexError as error:
             return f"IndexError: {error}"
-        return self._stale(page.slot, page.generation)
-
-    def invalidate(self, slot: int) -> None:
-        self._check(slot)
-        self._generation[slot] = _INVALID
-
-    def publish_filled(self, slot: int, generation: int, checksum: int) -> None:
-        """After `invalidate`, and after somebody has written bytes of that checksum to the slot."""
-        assert self._generation[slot] == _INVALID, "a slot is invalid while it is written"
-        assert generation >= 0, generation
-        self._checksum[slot] = checksum
-        self._generation[slot] = generation
-
-    def _stale(self, slot: int, generation: int) -> str | None:
-        found = int(self._generation[slot])
-        if found == generation:
-            return None
-        held = "nothing" if found == _INVALID else f"generation {found}"
-        return f"slot {slot} holds {held}, not generation {generation}"
-
-    def _check(self, slot: int) -> None:
-        if not 0 <= slot < self.slots:
-            raise IndexError(f"slot {slot} outside the {self.slots} host slots")
+        return self.stale(page.slot, page.generation)

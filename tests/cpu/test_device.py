@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokenix.drivers.cpu.device import CpuDevice
-from tokenix.drivers.cpu.faults import Faults
+from tokenix.drivers.faults import Faults
 from tokenix.drivers.ops import (
     CopyDone,
     CopyFailed,

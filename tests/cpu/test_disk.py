@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tokenix.drivers.cpu.slots import HostSlots
+from tokenix.drivers.cpu.slots import ArenaSlots
 from tokenix.drivers.ops import (
     CopyDone,
     CopyFailed,
@@ -128,7 +128,7 @@ def test_swap_on_measures(bench):
 
 @pytest.mark.parametrize("frame_bytes", [8, 3072, 4096, 4104, 368_640])
 def test_slots_are_where_a_disk_can_write(frame_bytes):
-    slots = HostSlots(3, frame_bytes)
+    slots = ArenaSlots(3, frame_bytes)
     for slot in range(3):
         assert slots._padded[slot].ctypes.data % ALIGNMENT == 0
         assert len(slots.peek_padded(slot)) % ALIGNMENT == 0

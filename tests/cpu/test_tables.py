@@ -5,9 +5,9 @@ import pytest
 
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.checksum import copy_checksum
-from tokenix.drivers.cpu.slots import HostSlots
-from tokenix.drivers.cpu.tables import BlockTables
+from tokenix.drivers.cpu.slots import ArenaSlots
 from tokenix.drivers.ops import PageIn, TableDelta
+from tokenix.drivers.tables import BlockTables
 from tokenix.tests.cpu.conftest import TINY
 
 
@@ -73,7 +73,7 @@ def test_checksum_sees_every_word_and_its_place(size, seed):
 
 def test_a_publish_that_breaks_leaves_the_slot_invalid(monkeypatch):
     arena = FrameArena(PageShape.of(TINY, 16, "f16"), 2)
-    slots = HostSlots(2, arena.shape.frame_bytes)
+    slots = ArenaSlots(2, arena.shape.frame_bytes)
     slots.publish(arena, 0, 1, 7)
     assert slots.load((PageIn(1, 7, 1),), arena) == [None]
 

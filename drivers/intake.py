@@ -1,0 +1,86 @@
+"""What a forward asks of a real device: block tables brought up to date, rows checked.
+
+Kernels check no bounds; whatever would pass one is refused here, row by row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenix.drivers.ops import Forward, ForwardDone, Row, RowFault, Sampled
+from tokenix.drivers.tables import BlockTables
+from tokenix.mm.ids import Pid
+
+
+@dataclass(slots=True)
+class Batch:
+    """The rows of a forward, and what is known of their results."""
+
+    rows: tuple[Row, ...]
+    results: list[Sampled | RowFault | None]
+    """Parallel to `rows`: the faults of those that cannot run."""
+
+    def good(self) -> list[Row]:
+        """Those that can run, in order."""
+        return [row for row, fault in zip(self.rows, self.results, strict=True) if fault is None]
+
+    def done(
+        self,
+        command: Forward,
+        drawn: Sequence[Sampled | RowFault],
+        masses: Sequence[Sequence[float]] = (),
+    ) -> ForwardDone:
+        """The answer. drawn, masses (if any): one of each good row that asks for a sample."""
+        asked = [
+            i
+            for i, row in enumerate(self.rows)
+            if self.results[i] is None and row.sample is not None
+        ]
+        for i, result in zip(asked, drawn, strict=True):
+            self.results[i] = result
+        told: list[Sequence[float]] = [()] * len(self.rows) if masses else []
+        for i, mass in zip(asked, masses, strict=False):
+            if isinstance(self.results[i], Sampled):
+                told[i] = mass
+        return ForwardDone(command.ticket, tuple(self.results), tuple(told))
+
+
+class Intake:
+    """Block tables of all processes and the bounds of a device. Only its compute thread uses it."""
+
+    def __init__(self, frames: int, page_tokens: int, vocab_tokens: int, max_position: int) -> None:
+        self.tables = BlockTables(frames)
+        self._page_tokens = page_tokens
+        self._vocab_tokens = vocab_tokens
+        self._max_position = max_position
+
+    def take(self, command: Forward) -> Batch:
+        """Change the tables; the rows, with a fault for each one that cannot run."""
+        for pid in command.drop:
+            self.tables.drop(pid)
+        bad: dict[Pid, str] = {}
+        for delta in command.tables:
+            wrong = self.tables.apply(delta)
+            if wrong is not None:
+                bad[delta.pid] = wrong
+        rows = command.all_rows()
+        pids = [row.pid for row in rows]
+        assert len(set(pids)) == len(pids), "two rows of one process in a forward"
+        results: list[Sampled | RowFault | None] = []
+        for row in rows:
+            wrong = bad.get(row.pid) or self._reject(row)
+            results.append(RowFault(wrong) if wrong is not None else None)
+        return Batch(rows, results)
+
+    def _reject(self, row: Row) -> str | None:
+        """Why a row cannot run."""
+        end = row.end
+        covered = self.tables.length(row.pid) * self._page_tokens
+        if not row.tokens or row.start < 0:
+            return f"pid {row.pid} runs {len(row.tokens)} tokens from position {row.start}"
+        if end > covered:
+            return f"pid {row.pid} needs {end} positions, its block table covers {covered}"
+        if end > self._max_position:
+            return f"pid {row.pid} passes the context of {self._max_position} tokens"
+        if min(row.tokens) < 0 or max(row.tokens) >= self._vocab_tokens:
+            return f"pid {row.pid} has a token outside the vocabulary of {self._vocab_tokens}"
+        return None
