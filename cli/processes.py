@@ -73,9 +73,8 @@ def ps(
     with connected(socket) as k:
         found = [
             process
-            for process in k.ps()
-            if (not pids or process.pid in pids)
-            and all(word is None or getattr(process, key) == word for key, word in wanted.items())
+            for process in k.ps(pids)
+            if all(word is None or getattr(process, key) == word for key, word in wanted.items())
             and (name is None or name in process.name)
         ]
     key = COLUMNS[(sort or "pid").lower()]

@@ -1,7 +1,7 @@
 """What system calls are answered with."""
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -60,8 +60,7 @@ class ReadResult:
     error: str = ""
 
 
-@dataclass(slots=True)
-class Rusage:
+class Rusage(msgspec.Struct):
     """What a process has used. Written by the kernel."""
 
     prompt_tokens: int = 0
@@ -143,8 +142,7 @@ class ImageInfo:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
+class ProcessStat(msgspec.Struct, frozen=True):
     """A snapshot of one process."""
 
     pid: Pid
@@ -167,7 +165,17 @@ class ProcessStat:
     resident_pages: int
     clean_pages: int
     age_s: float
-    rusage: Rusage = field(default_factory=Rusage)
+    rusage: Rusage = msgspec.field(default_factory=Rusage)
     queue_position: int | None = None
     """Waits for its first frames: how many are before it as things stand; 0: it is next. None: it
     has them, or is held."""
+    file_pages: int = 0
+    """In the swap file only. What is neither there nor resident is in the host tier."""
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Some processes, by pid, and how to go on."""
+
+    processes: tuple[ProcessStat, ...]
+    after: Pid | None = None
+    """There may be more: ask for those after this pid. None: that was all."""

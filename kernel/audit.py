@@ -39,6 +39,7 @@ def check(kernel: Kernel) -> None:
         assert waits == (process.state in MOVING), (
             f"{process.pid} is {process.state.value}, awaits {waits}"
         )
+    assert kernel.pids == sorted([*kernel.processes, *kernel.zombies])
     for zombie in kernel.zombies.values():
         assert zombie.space.mapped == 0, "zombies hold no memory"
     _check_queues(kernel)

@@ -13,6 +13,7 @@ import msgspec
 from tokenix.drivers.sampling import SamplingParams, TokenMask
 from tokenix.kernel.answers import (
     ImageInfo,
+    Listing,
     MetricsReport,
     ProcessStat,
     ReadResult,
@@ -243,8 +244,16 @@ class Stat(Asks[ProcessStat], frozen=True):
     pid: Pid
 
 
-class Ps(Asks[tuple[ProcessStat, ...]], frozen=True):
-    """-> tuple of ProcessStat, by pid, of every process the caller may see."""
+class Ps(Asks[Listing], frozen=True):
+    """-> Listing: processes that the caller may see, by pid, `Params.listed_processes` of them at
+    most, so that whoever wants all holds nobody up. EINVAL, E2BIG (more than 4096 `pids`)."""
+
+    after: Pid = Pid(0)
+    """Only those with a greater pid."""
+    limit: int | None = None
+    """No more than so many."""
+    pids: tuple[Pid, ...] = ()
+    """Only these, if any are named; those that do not exist are left out."""
 
 
 class Vmstat(Asks[dict[str, float]], frozen=True):

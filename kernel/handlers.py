@@ -87,8 +87,8 @@ def handle(kernel: Lifecycle, call: Call) -> object:
             return shm_open(kernel, call, request)
         case Stat() as request:
             return snapshot.process_stat(kernel, kernel.find(who, request.pid))
-        case Ps():
-            return tuple(snapshot.process_stat(kernel, p) for p in kernel.visible(who))
+        case Ps() as request:
+            return snapshot.ps(kernel, who, request)
         case Vmstat():
             return snapshot.vmstat(kernel)
         case Metrics():

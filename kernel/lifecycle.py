@@ -10,6 +10,7 @@ import hashlib
 import heapq
 import math
 from array import array
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 
@@ -53,6 +54,8 @@ class Lifecycle:
         self.meters = Meters(self.params.max_metered_tenants)
         self.processes: dict[Pid, Process] = {}
         self.zombies: dict[Pid, Process] = {}
+        self.pids: list[Pid] = []
+        """Of both tables, in order, so that they can be looked at some at a time."""
         self.segments = Segments()
         self.readers: dict[Pid, deque[WaitingCall]] = {}
         """Blocked reads, first come first served."""
@@ -83,9 +86,8 @@ class Lifecycle:
         if pid is not None:
             one = self.processes.get(pid) or self.zombies.get(pid)
             return [one] if one is not None and one.visible_to(who) else []
-        tables = (self.zombies, self.processes)
-        mine = [p for table in tables for p in table.values() if p.visible_to(who)]
-        return sorted(mine, key=lambda process: process.pid)
+        both = (self.processes.get(pid) or self.zombies[pid] for pid in self.pids)
+        return [process for process in both if process.visible_to(who)]
 
     def find(self, who: Principal, pid: Pid) -> Process:
         """The process, living or zombie. One of another tenant does not exist for the caller."""
@@ -121,6 +123,7 @@ class Lifecycle:
     def add(self, process: Process) -> None:
         """A new process exists. It is queued if nothing holds it."""
         self.processes[process.pid] = process
+        insort(self.pids, process.pid)
         self.memory.add(process)
         self.meters.enter(process, self.now_s)
         process.charged_s = self.now_s
@@ -295,7 +298,7 @@ class Lifecycle:
         )  # fmt: skip
         if process.segment is not None:
             self.segments.ended(self, process)
-            self.zombies.pop(process.pid)
+            self._forget(process)
             return
         self.serve_readers(process)
         self._serve_waiters(process)
@@ -306,11 +309,15 @@ class Lifecycle:
 
     def reap(self, process: Process) -> WaitResult:
         """Forget a zombie; its readers are told that it is gone."""
-        del self.zombies[process.pid]
+        self._forget(process)
         for waiting in self.readers.pop(process.pid, ()):
             self.reply(waiting.call_id, error(errno.ESRCH, f"process {process.pid} was reaped"))
         self._release_waiters()
         return end_of(process)
+
+    def _forget(self, process: Process) -> None:
+        del self.zombies[process.pid]
+        del self.pids[bisect_left(self.pids, process.pid)]
 
     # ---- pipes and blocked calls ----
 

@@ -25,6 +25,8 @@ class Params:
     """Events kept in the trace ring."""
     max_metered_tenants: int = 64
     """Tenants with meters of their own; those who come later share some."""
+    listed_processes: int = 128
+    """Processes in one answer of `ps`, which takes about a millisecond then."""
     max_waiting_calls: int = 100_000
     """Blocked read and wait calls; EAGAIN above."""
     copy_retry_s: float = 0.1
@@ -66,7 +68,9 @@ class Params:
 
     def __post_init__(self) -> None:
         assert 0 < self.max_zombies <= self.max_processes, "max_zombies: at most max_processes"
-        for name in ("default_max_tokens", "pipe_tokens", "max_faults", "max_forks"):
+        for name in (
+            "default_max_tokens", "pipe_tokens", "max_faults", "max_forks", "listed_processes",
+        ):  # fmt: skip
             assert getattr(self, name) >= 1, f"{name}: at least 1"
         for name in ("stdin_tokens", "max_waiting_calls", "max_metered_tenants", "max_image_bytes"):
             assert getattr(self, name) >= 0, f"{name}: at least 0"

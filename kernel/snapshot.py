@@ -1,15 +1,19 @@
 """Snapshots for people and programs: what `stat`, `ps`, `vmstat` show. Changes nothing but usage,
 which is brought up to date."""
 
+import errno
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from tokenix.kernel.answers import ProcessStat
+from msgspec.structs import replace
+
+from tokenix.kernel.answers import Listing, ProcessStat
+from tokenix.kernel.calls import Principal, Ps, error
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
@@ -21,10 +25,43 @@ from tokenix.sched.reader import before_first_token, tier_of
 from tokenix.swap.tier import PlaceState
 from tokenix.swap.transfers import Lane
 
-LEAD_SAMPLE: Final = 1000
+LEAD_SAMPLE: Final = 256
 """Streams whose lead is looked at, about; a gauge needs no more."""
 
+LOOKED_AT: Final = 4096
+"""Pids that one `ps` goes through at most."""
+
 _STATE = attrgetter("state")
+
+_HELD: Final = tuple(
+    tuple(hold.name.lower() for hold in Hold if hold.value & bits and hold.name)
+    for bits in range(2 * max(hold.value for hold in Hold))
+)
+"""Names of what holds a process, by `Hold.value`."""
+
+
+def ps(kernel: Lifecycle, who: Principal, request: Ps) -> Listing:
+    """The next processes behind `request.after`."""
+    most = kernel.params.listed_processes
+    if len(request.pids) > LOOKED_AT:
+        raise error(errno.E2BIG, f"ps takes {LOOKED_AT} pids at most, not {len(request.pids)}")
+    if request.limit is not None and request.limit < 1:
+        raise error(errno.EINVAL, f"limit must be at least 1, not {request.limit}")
+    pids = sorted(dict.fromkeys(request.pids)) if request.pids else kernel.pids
+    first = bisect_right(pids, request.after)
+    left = min(most, request.limit or most)
+    found, last = [], request.after
+    for pid in islice(pids, first, first + LOOKED_AT):
+        last = pid
+        process = kernel.processes.get(pid) or kernel.zombies.get(pid)
+        if process is None or not process.visible_to(who):
+            continue
+        found.append(process_stat(kernel, process))
+        left -= 1
+        if not left:
+            break
+    more = first < len(pids) and last != pids[-1]
+    return Listing(tuple(found), last if more else None)
 
 
 def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
@@ -40,7 +77,7 @@ def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
         tenant=process.tenant,
         name=process.name,
         state=process.state.value,
-        held=tuple(hold.name.lower() for hold in Hold if hold & process.hold and hold.name),
+        held=_HELD[process.hold.value],
         qos=entity.qos.name.lower(),
         nice=entity.nice,
         level=placement.level,
@@ -53,7 +90,8 @@ def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
         computed_tokens=space.computed,
         pages=space.mapped,
         resident_pages=space.mapped - space.missing,
-        clean_pages=sum(page.clean for page in space.pages),
+        clean_pages=space.clean,
+        file_pages=space.deep,
         age_s=age_s,
         rusage=replace(process.usage, total_s=age_s),
         queue_position=kernel.scheduler.queue_position(process),

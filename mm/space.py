@@ -52,7 +52,7 @@ class AddressSpace:
         self._index = index
         self._root = root
         self._recount = Recount()
-        self._counts = (0, 0, 0, 0, 0)
+        self._counts = (0, 0, 0, 0, 0, 0)
 
     # ---- look only ----
 
@@ -96,23 +96,30 @@ class AddressSpace:
         """Mapped pages that are in the swap file only."""
         return self._count()[4]
 
+    @property
+    def clean(self) -> int:
+        """Mapped pages with a copy in a lower tier."""
+        return self._count()[5]
+
     def pages_for(self, tokens: int) -> int:
         """Pages that hold `tokens` tokens."""
         return -(-tokens // self.page_tokens)
 
-    def _count(self) -> tuple[int, int, int, int, int]:
+    def _count(self) -> tuple[int, int, int, int, int, int]:
         if self._recount.due:
-            missing = exclusive = dirty = idle = deep = 0
+            missing = exclusive = dirty = idle = deep = clean = 0
             mine = 1 if self.active else 0
             for page in self.pages:
+                below = page.slot is not None or page.block is not None
+                clean += 1 if below else 0
                 if page.pfn is None:
                     missing += 1
                     deep += 1 if page.slot is None else 0
                 elif page.active == mine:
                     exclusive += mine
                     idle += 1 - mine
-                    dirty += mine if page.slot is None and page.block is None else 0
-            self._counts = (missing, exclusive, dirty, idle, deep)
+                    dirty += 0 if below else mine
+            self._counts = (missing, exclusive, dirty, idle, deep, clean)
             self._recount.due = False
         return self._counts
 

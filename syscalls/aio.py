@@ -20,7 +20,14 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from tokenix.kernel import calls
-from tokenix.kernel.answers import ImageInfo, MetricsReport, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.answers import (
+    ImageInfo,
+    Listing,
+    MetricsReport,
+    ProcessStat,
+    ReadResult,
+    WaitResult,
+)
 from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
@@ -179,8 +186,17 @@ class Syscalls:
     async def stat(self, pid: Pid) -> ProcessStat:
         return await self._call(calls.Stat(pid))
 
-    async def ps(self) -> tuple[ProcessStat, ...]:
-        return await self._call(calls.Ps())
+    async def ps(self, pids: Sequence[int] = ()) -> tuple[ProcessStat, ...]:
+        found: list[ProcessStat] = []
+        after: int | None = 0
+        while after is not None:
+            listing = await self.ps_after(after, pids)
+            found += listing.processes
+            after = listing.after
+        return tuple(found)
+
+    async def ps_after(self, after: int = 0, pids: Sequence[int] = ()) -> Listing:
+        return await self._call(calls.Ps(Pid(after), pids=requests.check_pids(pids)))
 
     async def vmstat(self) -> dict[str, float]:
         return await self._call(calls.Vmstat())

@@ -13,7 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from tokenix.kernel import calls
-from tokenix.kernel.answers import ImageInfo, MetricsReport, ProcessStat, ReadResult, WaitResult
+from tokenix.kernel.answers import (
+    ImageInfo,
+    Listing,
+    MetricsReport,
+    ProcessStat,
+    ReadResult,
+    WaitResult,
+)
 from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
@@ -195,9 +202,21 @@ class Syscalls:
         """A snapshot of one process. ESRCH."""
         return self._call(calls.Stat(pid))
 
-    def ps(self) -> tuple[ProcessStat, ...]:
-        """Snapshots of all processes that the caller may see, by pid."""
-        return self._call(calls.Ps())
+    def ps(self, pids: Sequence[int] = ()) -> tuple[ProcessStat, ...]:
+        """Snapshots of all processes that the caller may see, or of those among `pids`, by pid.
+        They are asked for some at a time (`ps_after`), so not all are of one moment. E2BIG."""
+        found: list[ProcessStat] = []
+        after: int | None = 0
+        while after is not None:
+            listing = self.ps_after(after, pids)
+            found += listing.processes
+            after = listing.after
+        return tuple(found)
+
+    def ps_after(self, after: int = 0, pids: Sequence[int] = ()) -> Listing:
+        """Snapshots of the next processes behind `after`, about a hundred, and how to go on. For
+        who looks often: the kernel has done with it in about a millisecond. E2BIG."""
+        return self._call(calls.Ps(Pid(after), pids=requests.check_pids(pids)))
 
     def vmstat(self) -> dict[str, float]:
         """Counters and gauges of the kernel."""

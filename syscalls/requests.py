@@ -251,6 +251,11 @@ def check_tokens(tokens: Sequence[int]) -> tuple[int, ...]:
     return _whole_numbers("tokens", tokens)
 
 
+def check_pids(pids: Sequence[int]) -> tuple[Pid, ...]:
+    """EINVAL for what is no list of pids."""
+    return tuple(map(Pid, _whole_numbers("pids", pids)))
+
+
 def check_timeout(timeout_s: float | None) -> float | None:
     """A limit in seconds that a wait can have; None for no limit. EINVAL."""
     if timeout_s is None:

@@ -22,7 +22,7 @@ from tokenix.mm.ids import Pid
 from tokenix.syscalls import texts
 from tokenix.syscalls.wire.limits import WireLimits
 
-VERSION = 1
+VERSION = 2
 
 WINDOW_TOKENS = 64
 """Credit that this client gives a flow."""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, cast
 
 from tokenix.kernel import calls
-from tokenix.kernel.answers import ProcessStat, WaitResult
+from tokenix.kernel.answers import Listing, WaitResult
 from tokenix.kernel.calls import Asks, KernelError, Principal
 from tokenix.kernel.event import Reply
 from tokenix.mm.ids import Pid
@@ -202,14 +202,21 @@ class Calls:
         else:
             self._owned[pid] = None
             if len(self._owned) == self._look_at:
-                self._bridge.submit(calls.Ps(), ROOT, self._forget_reaped)
+                self._bridge.submit(calls.Ps(), ROOT, partial(self._forget_reaped, []))
 
-    def _forget_reaped(self, reply: Reply) -> None:
+    def _forget_reaped(self, alive: list[Pid], reply: Reply) -> None:
         """Processes that others have waited for, or that nobody did for too long. All that are
-        owned now were spawned before the kernel looked."""
+        owned when the last page comes were spawned before the kernel looked at it. `alive`: of the
+        pages so far."""
         if reply.error is None and not self._gone:
-            alive = {process.pid for process in cast("tuple[ProcessStat, ...]", reply.value)}
-            self._owned = {pid: None for pid in self._owned if pid in alive}
+            page = cast("Listing", reply.value)
+            alive += (process.pid for process in page.processes)
+            if page.after is not None:
+                following = partial(self._forget_reaped, alive)
+                self._bridge.submit(calls.Ps(page.after), ROOT, following)
+                return
+            known = frozenset(alive)
+            self._owned = {pid: None for pid in self._owned if pid in known}
         self._look_at = max(LOOK_AT, 2 * len(self._owned))
 
     def _end(self, pid: Pid) -> None:

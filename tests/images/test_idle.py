@@ -112,7 +112,7 @@ def test_a_read_makes_it_new() -> None:
     machine.run(until_s=20.0)
     assert files_of(machine) == ["idle/2.img"]
     after = reboot(machine, resume=True, params=IDLE)
-    (stat,) = after.call(Ps())
+    (stat,) = after.call(Ps()).processes
     assert stat.unread_tokens == 5, "what was read is not read again"
 
 
@@ -125,13 +125,13 @@ def test_a_restart_finds_them(expected: Heard) -> None:
     for _ in range(3):  # restarts without a turn in between change nothing
         machine = reboot(machine, resume=True, params=IDLE)
         machine.run(until_s=machine.now_s + 10.0)
-        stats = machine.call(Ps())
+        stats = machine.call(Ps()).processes
         assert {stat.tenant for stat in stats} == {"red", "blue"}
-        (mine,) = machine.call(Ps(), RED)
+        (mine,) = machine.call(Ps(), RED).processes
         assert (mine.name, mine.held, mine.prompt_tokens) == ("chat", ("input",), len(PROMPT))
         assert mine.output_tokens == before.output_tokens
         assert len(files_of(machine)) == 2 and machine.kernel.images.stats.saved == 0
-    (other,) = machine.call(Ps(), Principal("blue"))
+    (other,) = machine.call(Ps(), Principal("blue")).processes
     machine.call(Kill(other.pid, Signal.KILL))
     assert second_turn(machine, mine.pid, heard) == expected
     for pid in (other.pid, mine.pid):
@@ -147,7 +147,7 @@ def test_their_pages_come_too() -> None:
     _, heard = session(machine)
     machine.run(until_s=20.0)
     after = reboot(machine, resume=True)
-    (mine,) = after.call(Ps())
+    (mine,) = after.call(Ps()).processes
     assert mine.computed_tokens >= 24 and mine.clean_pages == mine.pages
     second_turn(after, mine.pid, heard)
 
@@ -160,7 +160,7 @@ def test_otherwise_they_are_wiped_and_the_suspended_are_not() -> None:
     machine.run(until_s=20.0)
     assert len(files_of(machine)) == 2
     after = reboot(machine)
-    assert files_of(after) == ["saved/t-red/it.img"] and after.call(Ps()) == ()
+    assert files_of(after) == ["saved/t-red/it.img"] and not after.call(Ps()).processes
     assert ask(after, Resume("it"), RED)
 
 
@@ -181,7 +181,7 @@ def test_a_damaged_one_is_refused_and_the_others_come() -> None:
     machine.run(until_s=20.0)
     machine.device.images.flip("idle/2.img", 77)
     after = reboot(machine, resume=True)
-    assert len(after.call(Ps())) == 2 and after.call(Vmstat())["images.refused"] == 1
+    assert len(after.call(Ps()).processes) == 2 and after.call(Vmstat())["images.refused"] == 1
     assert files_of(after) == ["idle/1.img", "idle/3.img"]
 
 
@@ -193,7 +193,7 @@ def test_those_of_another_model_wait_for_it() -> None:
     session(machine, prompt=PROMPT[1:])
     machine.run(until_s=20.0)
     after = reboot(machine, resume=True)
-    assert len(after.call(Ps())) == 1 and len(files_of(after)) == 2
+    assert len(after.call(Ps()).processes) == 1 and len(files_of(after)) == 2
 
 
 @pytest.mark.parametrize("kind", ["fail_load", "hang_load"])
@@ -205,7 +205,7 @@ def test_a_bad_disk_does_not_keep_a_machine_from_booting(kind: str, nth: int) ->
     machine.run(until_s=20.0)
     plan = FaultPlan(0, {}, (Fault(kind, nth=nth),))  # type: ignore[arg-type]
     after = reboot(machine, resume=True, faults=plan)
-    assert len(after.call(Ps())) == (2 if nth == 1 else 1)
+    assert len(after.call(Ps()).processes) == (2 if nth == 1 else 1)
 
 
 @pytest.mark.parametrize("kind", ["fail_save", "hang_save", "delay_save"])

@@ -298,7 +298,9 @@ def test_segments_are_pinned_and_hit() -> None:
     pid = machine.spawn((*PROMPT, 1), 4)
     machine.run()
     assert machine.process(pid).usage.cached_tokens == 12
-    assert not [stat for stat in machine.call(Ps()) if stat.pid == Pid(1)], "it shows in no list"
+    assert not [stat for stat in machine.call(Ps()).processes if stat.pid == Pid(1)], (
+        "it shows in no list"
+    )
     machine.call(ShmUnlink("system"))
     machine.finish()
 

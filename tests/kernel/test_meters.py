@@ -304,7 +304,7 @@ def test_the_queue_position_is_the_order_of_admission() -> None:
     admitted: list[Pid] = []
     while len(admitted) < len(waiting):
         machine.advance()
-        stats = {stat.pid: stat.queue_position for stat in machine.call(Ps())}
+        stats = {stat.pid: stat.queue_position for stat in machine.call(Ps()).processes}
         assert stats.get(held) is None, "it is held"
         left = [pid for pid in waiting if stats.get(pid) is not None]
         admitted += [pid for pid in waiting if pid not in (*left, *admitted)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tokenix.drivers.sampling import SamplingParams
-from tokenix.kernel.answers import ReadResult, WaitResult
+from tokenix.kernel.answers import Listing, ReadResult, WaitResult
 from tokenix.kernel.calls import (
     CancelCall,
     Fork,
@@ -416,8 +416,9 @@ class Callers:
         who = self.chance.choice([ROOT, *TENANTS])
 
         def seen(reply: Reply) -> None:
-            assert isinstance(reply.value, tuple)
-            assert who.root or all(stat.tenant == who.tenant for stat in reply.value)
+            assert isinstance(reply.value, Listing)
+            tenants = {stat.tenant for stat in reply.value.processes}
+            assert who.root or tenants <= {who.tenant}
 
         self.world.send(Ps(), who, seen)
         self.world.send(Vmstat(), who)

@@ -187,7 +187,7 @@ class Attacker:
                 calls.Nice(pid, draw.randint(-30, 30)),
                 calls.SetRlimit(pid, draw.randint(-5, 50), None, draw.choice([None, -1.0, 1e300])),
                 calls.Stat(pid),
-                calls.Ps(),
+                calls.Ps(draw.randint(-5, 50), draw.choice([None, -1, 0, 9]), (pid,)),
                 calls.Trace(pid, draw.randint(-5, 50), draw.randint(-5, 50)),
                 calls.CancelCall(draw.randint(-1, 500)),
                 calls.Sysctl(draw.choice(["", "x", "sched.max_running"])),

@@ -80,7 +80,7 @@ ANSWERS: dict[str, Any] = {
     "setrlimit": None,
     "shmunlink": None,
     "stat": STAT,
-    "ps": (STAT,),
+    "ps": answers.Listing((STAT,), 5),
     "vmstat": {"free_frames": 12.0},
     "metrics": answers.MetricsReport({"ttft": (0.1, 1.0)}, (METERS,)),
     "sysctl": 2.5,
