@@ -11,6 +11,15 @@ import msgspec
 from tokenix.syscalls.types import MetricsReport, ProcessStat
 
 
+class Note(msgspec.Struct, frozen=True):
+    """A sentence about what happens, in a demonstration."""
+
+    time_s: float
+    role: str
+    """Of the ink (`widgets/ink.py`)."""
+    text: str
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """A machine at one moment. Processes by pid."""
 
@@ -27,5 +36,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     controls: dict[str, Any]
     """`sysctl`: every control variable."""
     processes: tuple[ProcessStat, ...]
-    notes: tuple[str, ...] = ()
-    """What a demonstration says about this moment."""
+    notes: tuple[Note, ...] = ()
+    """What a demonstration has said lately, oldest first."""

@@ -1,1 +1,1 @@
-"""What is shown, as plain values: from a snapshot to rows, gauges and histories. No Textual here."""
+"""What is shown, as plain values: snapshots to rows, gauges, histories. No Textual here."""

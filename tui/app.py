@@ -1,0 +1,139 @@
+"""The program: it pulls looks from a source, keeps the model, and shows screens."""
+
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from textual import on
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from tokenix.cli.table import seconds
+from tokenix.syscalls.types import Pid
+from tokenix.tui.asking import Puller, ask
+from tokenix.tui.messages import Looked, Pulled
+from tokenix.tui.model.history import History
+from tokenix.tui.model.listing import Listing
+from tokenix.tui.screens.main import MainScreen
+from tokenix.tui.settings import Settings
+from tokenix.tui.snapshot import Snapshot
+from tokenix.tui.source import Source, View
+from tokenix.tui.themes import DARK, LIGHT, PLAIN
+from tokenix.tui.widgets.drawn import Piece
+
+Answer = TypeVar("Answer")
+
+REFRESHES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between looks that the keys step through."""
+
+
+class TopApp(App[None]):
+    """`tokenix top`. Exits by itself never: the machine may come back."""
+
+    TITLE = "tokenix top"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,f10", "quit", "Quit", id="app.quit"),
+        Binding("plus,equals_sign", "faster(-1)", "Look more often", show=False, id="app.faster"),
+        Binding("minus", "faster(1)", "Look less often", show=False, id="app.slower"),
+    ]
+
+    def __init__(self, source: Source, settings: Settings) -> None:
+        super().__init__()
+        self.source = source
+        self.settings = settings
+        self.history = History()
+        self.snapshot: Snapshot | None = None
+        """The newest look that is shown."""
+        self.frozen = False
+        self.listing = Listing(self.history, sorted_by=settings.sort, prompts=settings.prompts)
+        self._trouble = ""
+        self._puller = Puller(source, settings.refresh_s, self._deliver)
+
+    def get_default_screen(self) -> MainScreen:
+        return MainScreen(self.listing)
+
+    def on_mount(self) -> None:
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        self.theme = PLAIN if self.no_color else self.settings.theme
+        self.set_keymap(dict(self.settings.keys))
+        self._puller.start()
+
+    def on_unmount(self) -> None:
+        self._puller.stop()
+        self.source.close()
+
+    # ---- looks ----
+
+    def _deliver(self, found: Snapshot | OSError) -> None:
+        self.post_message(Pulled(found))
+
+    @on(Pulled)
+    def _pulled(self, message: Pulled) -> None:
+        found = message.found
+        if isinstance(found, OSError):
+            self._trouble = found.strerror or str(found)
+        else:
+            self._trouble = ""
+            self.history.take(found)
+            if not self.frozen:
+                self.snapshot = found
+        self.screen.post_message(Looked())
+        self._puller.taken()
+
+    def headline(self) -> tuple[list[Piece], list[Piece]]:
+        """What the first line says, left and right."""
+        left: list[Piece] = [(" tokenix top ", "text!")]
+        look = self.snapshot
+        if look is not None:
+            policy = str(look.controls.get("policy", ""))
+            left += [
+                (f" {look.machine}", "primary!"), (f"  {policy}", "muted"),
+                (f"  up {seconds(look.time_s)}", "muted"),
+            ]  # fmt: skip
+        every = f"{self._puller.every_s:g} s "
+        if self._trouble:
+            return left, [(f"{self._trouble}; trying again ", "error!")]
+        if self.frozen:
+            return left, [("frozen ", "warning!"), (every, "muted")]
+        return left, [("live ", "success!"), (every, "muted")]
+
+    # ---- what screens ask for ----
+
+    def ask(self, work: Callable[[View], Answer], then: Callable[[Answer], object]) -> None:
+        """Do `work` in a thread, then `then` with its answer here; an error is shown."""
+
+        def failed(problem: OSError) -> None:
+            self.call_later(self.notify, problem.strerror or str(problem), severity="error")
+
+        ask(self.source, work, lambda answer: self.call_later(then, answer), failed)
+
+    def may_act(self) -> bool:
+        """Whether something can be done to the machine; says so if not."""
+        if not self.source.can_act:
+            self.notify("a recording cannot be acted on", severity="warning")
+        return self.source.can_act
+
+    def act(self, done: str, work: Callable[[View], object]) -> None:
+        """Do something to the machine; say that it is `done`, or why not."""
+
+        def then(_: object) -> None:
+            self.notify(done, timeout=2)
+            self._puller.hurry()
+
+        if self.may_act():
+            self.ask(work, then)
+
+    def open_process(self, pid: Pid) -> None:
+        """The screen of one process."""
+
+    # ---- keys ----
+
+    def action_freeze(self) -> None:
+        self.frozen = not self.frozen
+        self.screen.post_message(Looked())
+
+    def action_faster(self, steps: int) -> None:
+        at = REFRESHES.index(min(REFRESHES, key=lambda s: abs(s - self._puller.every_s)))
+        self._puller.every_s = REFRESHES[min(len(REFRESHES) - 1, max(0, at + steps))]
+        self._puller.hurry()

@@ -1,0 +1,122 @@
+"""Gauges as lines of words and bars: pieces of text, each with the role it is drawn in."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tokenix.cli.table import seconds, size
+from tokenix.tui.model import palette
+from tokenix.tui.model.columns import count
+from tokenix.tui.model.gauges import FirstToken, Gauges, Tier
+
+Piece = tuple[str, str]
+Pieces = Sequence[Piece]
+
+GAP: Final[Piece] = ("  ", "text")
+WORDS: Final = {
+    "run": "success", "wait": "warning", "paused": "primary", "stopped": "error", "ended": "muted",
+}  # fmt: skip
+"""What processes do -> role."""
+BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+
+
+def tier_bar(tier: Tier, cells: int) -> list[Piece]:
+    """Parts of a tier as stretches of a bar; whatever there is at all has a cell, if cells last."""
+    pieces: list[Piece] = []
+    left = cells
+    for kind, pages in tier.parts:
+        if pages and left:
+            look = palette.PAGES[kind]
+            length = min(left, max(1, round(pages / tier.total * cells)))
+            pieces.append((look.mark * length, look.role))
+            left -= length
+    return [*pieces, (palette.PAGES["free"].mark * left, "faint")]
+
+
+def tier_line(tier: Tier, width: int, page_bytes: float) -> list[Piece]:
+    """`device ████▒▒··  812/1024  38.0M`"""
+    used = f" {count(tier.used)}/{count(tier.total)}"
+    held = f" {size(tier.used * page_bytes)}".rjust(8) if width >= 44 else ""
+    cells = max(4, width - 7 - len(used.rjust(11)) - len(held))
+    return [
+        (f"{tier.name:<7}", "muted"), *tier_bar(tier, cells), (used.rjust(11), "text"),
+        (held, "muted"),
+    ]  # fmt: skip
+
+
+def legend(tiers: Sequence[Tier]) -> list[Piece]:
+    """What the stretches of bars are, of those that there are."""
+    kinds = dict.fromkeys(kind for tier in tiers for kind, pages in tier.parts if pages)
+    pieces: list[Piece] = [(" " * 7, "text")]
+    for kind in (*kinds, "free"):
+        look = palette.PAGES[kind]
+        pieces += [(look.mark, look.role), (f" {look.word}  ", "muted")]
+    return pieces
+
+
+def traffic(gauges: Gauges) -> list[Piece]:
+    """What moves between the tiers, and what is found again."""
+    down, up = (
+        f"{size(pages * gauges.page_bytes)}/s"
+        for pages in (gauges.swap_out_per_s, gauges.swap_in_per_s)
+    )
+    hits = "-" if gauges.hit_rate is None else f"{100 * gauges.hit_rate:.0f} %"
+    return [
+        ("swap   ", "muted"), (f"▼ {down:<9}", "primary"), ("▲ ", "success"),
+        (f"{up:<9}", "success"), GAP, ("hits ", "muted"), (hits, "text"),
+    ]  # fmt: skip
+
+
+def states(gauges: Gauges) -> list[Piece]:
+    """`3 run  2 wait  9 paused`"""
+    pieces: list[Piece] = []
+    for word, number in gauges.states.items():
+        if number or word in ("run", "wait", "paused"):
+            role = WORDS[word] if number else "faint"
+            pieces += [(count(number), f"{role}!"), (f" {word}", "muted"), GAP]
+    return pieces
+
+
+def levels(gauges: Gauges, width: int) -> list[Piece]:
+    """Processes by level of the queue, as columns of one line: `level 0▅ 1▂ 2█ ...`"""
+    most = max(1, *gauges.levels)
+    pieces: list[Piece] = [("level ", "muted")]
+    for level, number in enumerate(gauges.levels):
+        block = BLOCKS[0 if not number else max(1, round(8 * number / most))]
+        role = "warning" if level == 0 else "success" if level == 1 else "primary"
+        pieces += [
+            (str(level), "faint"),
+            (block, role),
+            (f"{count(number)} " if number else " ", "text"),
+        ]
+    return pieces
+
+
+def queue(gauges: Gauges) -> list[Piece]:
+    """Newcomers by class, and how long the oldest has waited."""
+    pieces: list[Piece] = [("queue ", "muted")]
+    some = [each for each in gauges.waiting if each.count]
+    for each in some:
+        word = palette.CLASSES[each.qos]
+        pieces += [
+            (f"{count(each.count)} {word} ", "warning"), (f"{seconds(each.oldest_s)}  ", "muted"),
+        ]  # fmt: skip
+    return pieces if some else [*pieces, ("empty", "faint")]
+
+
+def first_token(found: FirstToken) -> list[Piece]:
+    """`inter  0.12s  0.80s  of 1.00s`: P50, P95 and the target of a class."""
+    late = found.p95_s is not None and found.p95_s > found.target_s > 0
+    p95 = "-" if found.p95_s is None else seconds(found.p95_s)
+    p50 = "-" if found.p50_s is None else seconds(found.p50_s)
+    return [
+        (f"{palette.CLASSES[found.qos]:<7}", "muted"), (f"{p50:>6}", "text"),
+        (f"{p95:>7}", "error!" if late else "success!"),
+        (f"  of {seconds(found.target_s)}", "faint"),
+    ]  # fmt: skip
+
+
+def stalls(gauges: Gauges) -> list[Piece]:
+    """Whether anybody's text stood still in the last minute."""
+    if gauges.stalls:
+        return [(f"{count(gauges.stalls)} tokens came visibly late", "error!")]
+    return [("no reader had to wait", "success")]

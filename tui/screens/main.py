@@ -1,0 +1,254 @@
+"""The first screen: meters, and the process table."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Footer, Input
+
+from tokenix.syscalls.types import Pid, ProcessStat, Signal
+from tokenix.tui.messages import Looked
+from tokenix.tui.model import columns
+from tokenix.tui.model.gauges import gauges
+from tokenix.tui.model.listing import Listing
+from tokenix.tui.screens.dialogs import Choice, Confirm
+from tokenix.tui.widgets.headline import Headline
+from tokenix.tui.widgets.meters import Meters
+from tokenix.tui.widgets.proctable import ProcessTable
+
+if TYPE_CHECKING:
+    from tokenix.tui.app import TopApp
+
+SIGNALS = (
+    (Signal.TERM, "ends it; what it has written can still be read"),
+    (Signal.KILL, "ends it at once"),
+    (Signal.STOP, "stops it; its frames are free for others"),
+    (Signal.CONT, "goes on with it"),
+)
+DESTROYS = (Signal.TERM, Signal.KILL)
+SHORT_LINES, NARROW_CELLS = 34, 110
+"""A terminal of fewer has the brief meters, unless other ones are chosen."""
+FORMS = ("auto", "full", "brief", "none")
+
+
+def _key(keys: str, action: str, words: str, name: str, show: bool = False) -> Binding:
+    return Binding(keys, action, words, show=show, id=f"table.{name}")
+
+
+class MainScreen(Screen[None]):
+    """Meters, table, footer; acts on the process under the cursor."""
+
+    CSS = """
+    #search { display: none; height: 1; border: none; padding: 0 1; background: $panel; }
+    #search.open { display: block; }
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        _key("enter", "open", "Open", "open", True),
+        _key("slash", "search", "Find", "search", True),
+        _key("f9,k", "signal", "Signal", "signal", True),
+        _key("f7", "nice(-1)", "Nice -", "favour", True),
+        _key("f8", "nice(1)", "Nice +", "yield", True),
+        _key("f6,o", "order", "Sort", "order", True),
+        _key("f5,t", "tree", "Tree", "tree", True),
+        _key("space", "app.freeze", "Freeze", "freeze", True),
+        _key("r", "turn", "Reverse", "reverse"),
+        _key("less_than_sign,comma", "beside(-1)", "Sort by the column before", "sort-left"),
+        _key("greater_than_sign,full_stop", "beside(1)", "Sort by the next column", "sort-right"),
+        _key("f", "follow", "Follow", "follow"),
+        _key("s", "send(19)", "Stop", "stop"),
+        _key("c", "send(18)", "Continue", "continue"),
+        _key("p", "prompts", "Prompts", "prompts"),
+        _key("g", "meters", "Meters", "meters"),
+        _key("up", "move(-1)", "Up", "up"),
+        _key("down,j", "move(1)", "Down", "down"),
+        _key("pageup", "page(-1)", "Page up", "page-up"),
+        _key("pagedown", "page(1)", "Page down", "page-down"),
+        _key("home", "move(-1000000)", "First", "first"),
+        _key("end,G", "move(1000000)", "Last", "last"),
+        _key("escape", "clear", "Show all", "clear"),
+    ]
+
+    def __init__(self, listing: Listing) -> None:
+        super().__init__()
+        self.listing = listing
+        self._form = FORMS[0]
+
+    @property
+    def top(self) -> "TopApp":
+        return cast("TopApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        yield Headline()
+        yield Meters()
+        yield ProcessTable(self.listing, id="table")
+        yield Input(placeholder="find: words of pid, tenant, class, state", id="search")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._table.focus()
+        self._show()
+
+    def on_screen_resume(self) -> None:
+        self._show()
+
+    def on_resize(self) -> None:
+        self._shape()
+
+    @property
+    def _table(self) -> ProcessTable:
+        return self.query_one(ProcessTable)
+
+    @on(Looked)
+    def _looked(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        """The newest look."""
+        self.query_one(Headline).show(*self.top.headline())
+        look = self.top.snapshot
+        if look is None:
+            return
+        self.listing.take(look.processes)
+        self.query_one(Meters).show(gauges(look, self.top.history), self.top.history)
+        self._table.show()
+
+    # ---- the table ----
+
+    @on(ProcessTable.HeadClicked)
+    def _head_clicked(self, event: ProcessTable.HeadClicked) -> None:
+        self._change(lambda: self.listing.sort_by(event.column))
+
+    @on(ProcessTable.Opened)
+    def _opened(self, event: ProcessTable.Opened) -> None:
+        self.top.open_process(event.process.pid)
+
+    def action_open(self) -> None:
+        self._with_chosen(lambda process: self.top.open_process(process.pid))
+
+    def action_move(self, lines: int) -> None:
+        self._table.move_to(self.listing.cursor + lines)
+
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * self._table.page())
+
+    def action_turn(self) -> None:
+        self._change(self.listing.turn)
+
+    def action_tree(self) -> None:
+        self._change(lambda: self.listing.fold(not self.listing.as_tree))
+
+    def action_beside(self, steps: int) -> None:
+        shown = [column.name for column, _ in self._table.shown]
+        self._change(lambda: self.listing.sort_beside(steps, shown))
+
+    def action_follow(self) -> None:
+        self.listing.follow = not self.listing.follow
+        self._show()
+
+    def action_prompts(self) -> None:
+        self.listing.prompts = not self.listing.prompts
+        self._table.show()
+
+    def action_order(self) -> None:
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self._change(lambda: self.listing.sort_by(name))
+
+        options = [(c.name, f"{c.title:<8} {c.help}") for c in columns.COLUMNS]
+        self.app.push_screen(Choice("Sort by", options, self.listing.sorted_by), chosen)
+
+    def _change(self, change: Callable[[], None]) -> None:
+        change()
+        self._table.show()
+
+    # ---- find ----
+
+    def action_search(self) -> None:
+        box = self.query_one("#search", Input)
+        box.add_class("open")
+        box.value = self.listing.wanted
+        box.focus()
+
+    def action_clear(self) -> None:
+        box = self.query_one("#search", Input)
+        box.value = ""
+        box.remove_class("open")
+        self._change(lambda: self.listing.search(""))
+        self._table.focus()
+
+    @on(Input.Changed, "#search")
+    def _search_changed(self, event: Input.Changed) -> None:
+        self._change(lambda: self.listing.search(event.value))
+
+    @on(Input.Submitted, "#search")
+    def _search_done(self, event: Input.Submitted) -> None:
+        if not event.value:
+            self.query_one("#search", Input).remove_class("open")
+        self._table.focus()
+
+    # ---- meters ----
+
+    def action_meters(self) -> None:
+        self._form = FORMS[(FORMS.index(self._form) + 1) % len(FORMS)]
+        self._shape()
+        self.notify(f"meters: {self._form}", timeout=1.5)
+
+    def _shape(self) -> None:
+        small = self.size.height < SHORT_LINES or self.size.width < NARROW_CELLS
+        form = ("brief" if small else "full") if self._form == "auto" else self._form
+        meters = self.query_one(Meters)
+        meters.set_class(form == "brief", "brief")
+        meters.set_class(form == "none", "none")
+
+    # ---- acts ----
+
+    def action_signal(self) -> None:
+        def ask(process: ProcessStat) -> None:
+            options = [(s.name, f"{s.value:>2} {s.name:<5} {words}") for s, words in SIGNALS]
+
+            def chosen(name: str | None) -> None:
+                if name is not None:
+                    self._send(process, Signal[name])
+
+            self.app.push_screen(Choice(f"Signal to process {process.pid}", options), chosen)
+
+        self._with_chosen(ask, acts=True)
+
+    def action_send(self, number: int) -> None:
+        self._with_chosen(lambda process: self._send(process, Signal(number)), acts=True)
+
+    def _send(self, process: ProcessStat, signal: Signal) -> None:
+        def send() -> None:
+            self.top.act(f"{signal.name} was sent to {pid}", lambda view: view.kill(pid, signal))
+
+        def answered(sure: bool | None) -> None:
+            if sure:
+                send()
+
+        pid = process.pid
+        if signal not in DESTROYS:
+            send()
+            return
+        what = f"End process {pid} of {process.tenant} ({process.output_tokens} tokens written)?"
+        self.app.push_screen(Confirm(what), answered)
+
+    def action_nice(self, steps: int) -> None:
+        def renice(process: ProcessStat) -> None:
+            value = min(19, max(-20, process.nice + steps))
+            self.top.act(
+                f"{process.pid} has nice {value}", lambda view: view.nice(Pid(process.pid), value)
+            )
+
+        self._with_chosen(renice, acts=True)
+
+    def _with_chosen(self, do: Callable[[ProcessStat], None], acts: bool = False) -> None:
+        """With the process under the cursor, if there is one."""
+        process = self.listing.chosen
+        if acts and not self.top.may_act():
+            return
+        if process is not None:
+            do(process)

@@ -1,0 +1,48 @@
+"""The base of widgets that draw lines: what has not changed is not drawn again."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.segment import Segment
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tokenix.tui.widgets.ink import Ink, ink_of
+
+Piece = tuple[str, str]
+"""Text and the role it is drawn in; the role may end in `!` for bold."""
+
+
+class Drawn(Widget):
+    """Draws `draw(width, height)`: for each line the pieces it is made of. `redraw()` says that
+    something has changed; a new size or theme is noticed."""
+
+    DEFAULT_CSS = "Drawn { width: 1fr; height: 1fr; }"
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._drawn: list[Strip] = []
+        self._drawn_for: tuple[int, int, Ink] | None = None
+
+    def draw(self, width: int, height: int) -> Iterable[Sequence[Piece]]:
+        """The lines, at most `height`."""
+        raise AssertionError("a drawn widget draws")
+
+    def redraw(self) -> None:
+        self._drawn_for = None
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        width, height = self.size
+        ink = ink_of(self.app)
+        if self._drawn_for != (width, height, ink):
+            self._drawn = [strip(pieces, ink, width) for pieces in self.draw(width, height)]
+            self._drawn_for = (width, height, ink)
+        return self._drawn[y] if y < len(self._drawn) else Strip.blank(width)
+
+
+def strip(pieces: Sequence[Piece], ink: Ink, width: int) -> Strip:
+    """A line of exactly so many cells."""
+    segments = [
+        Segment(text, ink(role.removesuffix("!"), role.endswith("!"))) for text, role in pieces
+    ]
+    return Strip(segments).adjust_cell_length(width)

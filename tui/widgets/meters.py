@@ -1,0 +1,112 @@
+"""The meters above the table: as panels with graphs, or on a few lines where room is short."""
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widget import Widget
+
+from tokenix.cli.table import seconds
+from tokenix.tui.model import phrases
+from tokenix.tui.model.columns import count
+from tokenix.tui.model.gauges import Gauges
+from tokenix.tui.model.history import History
+from tokenix.tui.widgets.graph import Graph
+from tokenix.tui.widgets.words import Lines, Words
+
+
+class Meters(Widget):
+    """Four panels. With the class `brief`, four lines; with `none`, nothing."""
+
+    DEFAULT_CSS = """
+    Meters { height: 12; layout: horizontal; }
+    Meters .panel { border: round $border; border-title-color: $foreground 70%;
+                    border-title-style: bold; height: 1fr; padding: 0 1; width: 1fr; }
+    Meters #memory { width: 1.35fr; }
+    Meters #brief { display: none; padding: 0 1; }
+    Meters.brief { height: 4; }
+    Meters.brief .panel { display: none; }
+    Meters.brief #brief { display: block; }
+    Meters.none { display: none; }
+    Meters #first-words { height: auto; max-height: 3; }
+    Meters #process-words { height: 3; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Words(id="memory", classes="panel")
+        with Vertical(id="tokens", classes="panel"):
+            yield Graph("out", ("success",), least=10, id="out")
+            yield Graph("prefill", ("secondary",), least=10, id="in")
+        with Vertical(id="first", classes="panel"):
+            yield Graph("P95", ("success", "warning", "error"), "s", id="ttft")
+            yield Words(id="first-words")
+        with Vertical(id="processes", classes="panel"):
+            yield Graph("paused", ("primary",), least=4, id="paused")
+            yield Graph("waiting", ("warning",), least=4, id="waiting")
+            yield Words(id="process-words")
+        yield Words(id="brief")
+
+    def on_mount(self) -> None:
+        for name, title in (
+            ("memory", "Memory"), ("tokens", "Tokens a second"), ("first", "First token"),
+            ("processes", "Processes"),
+        ):  # fmt: skip
+            self.query_one(f"#{name}").border_title = title
+
+    def show(self, gauges: Gauges, history: History) -> None:
+        """The figures of a new look."""
+        series = history.series
+        self.query_one("#memory", Words).show(lambda width, height: _memory(gauges, width, height))
+        self.query_one("#out", Graph).show(series["out_per_s"], count(gauges.out_per_s))
+        self.query_one("#in", Graph).show(series["in_per_s"], count(gauges.in_per_s))
+        p95_s = history.first_token_s(0.95)
+        target_s = min((each.target_s for each in gauges.first), default=1.0)
+        self.query_one("#ttft", Graph).show(
+            series["ttft_p95_s"], "-" if p95_s is None else seconds(p95_s), target_s
+        )
+        words = self.query_one("#first-words", Words)
+        words.styles.height = min(3, len(gauges.first) + 1)
+        words.show(lambda width, height: _first(gauges, height))
+        self.query_one("#paused", Graph).show(series["paused"], str(gauges.states["paused"]))
+        self.query_one("#waiting", Graph).show(series["waiting"], str(gauges.states["wait"]))
+        self.query_one("#process-words", Words).show(
+            lambda width, height: [
+                phrases.states(gauges), phrases.levels(gauges, width), phrases.queue(gauges)
+            ]
+        )  # fmt: skip
+        self.query_one("#brief", Words).show(lambda width, height: _brief(gauges, width))
+
+
+def _memory(gauges: Gauges, width: int, height: int) -> Lines:
+    lines: list[phrases.Pieces] = []
+    for tier in gauges.tiers:
+        lines.append(phrases.tier_line(tier, width, gauges.page_bytes))
+        if height > 2 * len(gauges.tiers) + 4:
+            lines.append(())
+    return [
+        *lines, phrases.legend(gauges.tiers), (), phrases.traffic(gauges),
+        [("pauses ", "muted"), (f"{gauges.preemptions_per_s:.1f}/s  ", "text"),
+         *phrases.stalls(gauges)],
+    ]  # fmt: skip
+
+
+def _first(gauges: Gauges, height: int) -> Lines:
+    head = [(f"{'':<7}", "muted"), (f"{'P50':>6}{'P95':>7}", "muted"), ("  target", "faint")]
+    found = [phrases.first_token(each) for each in gauges.first]
+    return [head, *found] if found else [[("nobody waited for a first token", "faint")]]
+
+
+def _brief(gauges: Gauges, width: int) -> Lines:
+    tiers = gauges.tiers[:2]
+    cells = (width - 2 * (len(tiers) - 1)) // max(1, len(tiers))
+    memory: list[phrases.Piece] = []
+    for tier in tiers:
+        memory += [*phrases.tier_line(tier, cells, gauges.page_bytes), phrases.GAP]
+    rates = [
+        ("out ", "muted"), (f"{count(gauges.out_per_s):<6}", "text!"), ("prefill ", "muted"),
+        (f"{count(gauges.in_per_s):<6}", "text!"), ("first ", "muted"),
+    ]  # fmt: skip
+    for found in gauges.first[:2]:
+        rates += [*phrases.first_token(found), phrases.GAP]
+    return [
+        memory, rates, [*phrases.states(gauges), *phrases.levels(gauges, width)],
+        [*phrases.traffic(gauges), phrases.GAP, *phrases.stalls(gauges)],
+    ]  # fmt: skip
