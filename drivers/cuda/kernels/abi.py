@@ -7,7 +7,7 @@ word is a uint32: one float32, two 16-bit floats (the first in the low half), or
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-ArgKind = Literal["f32*", "f64*", "u32*", "i32*", "i64*", "u64*", "f32", "i32", "i64"]
+ArgKind = Literal["f32*", "f64*", "u32*", "i32*", "i64*", "u64*", "f32", "i32", "u32", "i64"]
 
 PAGE_TOKENS = 16
 """Tokens of a page. The driver refuses other sizes."""
@@ -107,7 +107,7 @@ PREFILL = _op(
     scale="f32",
 )
 COPY = _op("copy", arena="u32*", pairs="i32*", frame_words="i64")
-POISON = _op("poison", arena="u32*", frames="i32*", frame_words="i64", word="i32")
+POISON = _op("poison", arena="u32*", frames="i32*", frame_words="i64", word="u32")
 GATHER = _op(
     "gather",
     source="u32*",

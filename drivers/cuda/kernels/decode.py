@@ -30,6 +30,7 @@ from tokenix.drivers.cuda.kernels.words import (
     exp2,
     float32,
     load4,
+    quotient,
     uint32,
 )
 
@@ -313,7 +314,7 @@ def make_combine(kind: Kind, dim: int) -> Any:
         lane = cuda.threadIdx.x % 32
         if item >= items:
             return
-        used = (positions[item // heads] + split_tokens) // split_tokens
+        used = quotient(positions[quotient(item, heads)] + split_tokens, split_tokens)
         peak = LEAST
         for s in range(lane, used, 32):
             peak = max(peak, stats[(item * splits + s) * 2])
