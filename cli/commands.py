@@ -26,6 +26,7 @@ COMMANDS = {
         "attach": "tokenix.cli.attach:attach",
     },
     "The machine": {
+        "top": "tokenix.tui.command:top",
         "vmstat": "tokenix.cli.memory:vmstat",
         "free": "tokenix.cli.memory:free",
         "swapon": "tokenix.cli.memory:swapon",

@@ -64,10 +64,13 @@ class Sources:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The tables of the file, but for that of `tokenix top`."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise CycloptsError(msg=f"{path}: {problem}") from None
+    tables.pop("top", None)
+    return tables
 
 
 def _drop_empty(arguments: ArgumentCollection) -> None:

@@ -13,6 +13,7 @@ from tokenix.tui.asking import Puller, ask
 from tokenix.tui.messages import Looked, Pulled
 from tokenix.tui.model.history import History
 from tokenix.tui.model.listing import Listing
+from tokenix.tui.replay import Replay
 from tokenix.tui.screens.main import MainScreen
 from tokenix.tui.settings import Settings
 from tokenix.tui.snapshot import Snapshot
@@ -25,9 +26,12 @@ Answer = TypeVar("Answer")
 REFRESHES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between looks that the keys step through."""
 
+SPEEDS = (1 / 16, 64.0)
+"""Least and greatest of a recording."""
 
-class TopApp(App[None]):
-    """`tokenix top`. Exits by itself never: the machine may come back."""
+
+class TopApp(App[Exception]):
+    """`tokenix top`. It ends by itself only with an error of ours: the machine may come back."""
 
     TITLE = "tokenix top"
     ENABLE_COMMAND_PALETTE = True
@@ -35,10 +39,16 @@ class TopApp(App[None]):
         Binding("q,f10", "quit", "Quit", id="app.quit"),
         Binding("plus,equals_sign", "faster(-1)", "Look more often", show=False, id="app.faster"),
         Binding("minus", "faster(1)", "Look less often", show=False, id="app.slower"),
+        Binding("left_square_bracket", "skip(-5)", "Back 5 s", show=False, id="app.back"),
+        Binding("right_square_bracket", "skip(5)", "On 5 s", show=False, id="app.on"),
+        Binding("left_curly_bracket", "speed(0.5)", "Half the speed", show=False, id="app.half"),
+        Binding("right_curly_bracket", "speed(2)", "Twice the speed", show=False, id="app.twice"),
     ]
 
     def __init__(self, source: Source, settings: Settings) -> None:
         super().__init__()
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
         self.source = source
         self.settings = settings
         self.history = History()
@@ -47,14 +57,13 @@ class TopApp(App[None]):
         self.frozen = False
         self.listing = Listing(self.history, sorted_by=settings.sort, prompts=settings.prompts)
         self._trouble = ""
-        self._puller = Puller(source, settings.refresh_s, self._deliver)
+        self.playback = source if isinstance(source, Replay) else None
+        self._puller = Puller(source, settings.refresh, self._deliver)
 
     def get_default_screen(self) -> MainScreen:
         return MainScreen(self.listing)
 
     def on_mount(self) -> None:
-        for theme in (DARK, LIGHT):
-            self.register_theme(theme)
         self.theme = PLAIN if self.no_color else self.settings.theme
         self.set_keymap(dict(self.settings.keys))
         self._puller.start()
@@ -65,7 +74,7 @@ class TopApp(App[None]):
 
     # ---- looks ----
 
-    def _deliver(self, found: Snapshot | OSError) -> None:
+    def _deliver(self, found: Snapshot | Exception) -> None:
         self.post_message(Pulled(found))
 
     @on(Pulled)
@@ -73,6 +82,8 @@ class TopApp(App[None]):
         found = message.found
         if isinstance(found, OSError):
             self._trouble = found.strerror or str(found)
+        elif isinstance(found, Exception):
+            self.exit(found)
         else:
             self._trouble = ""
             self.history.take(found)
@@ -92,6 +103,8 @@ class TopApp(App[None]):
                 (f"  up {seconds(look.time_s)}", "muted"),
             ]  # fmt: skip
         every = f"{self._puller.every_s:g} s "
+        if self.playback is not None:
+            return left, _playing(self.playback, self.frozen)
         if self._trouble:
             return left, [(f"{self._trouble}; trying again ", "error!")]
         if self.frozen:
@@ -131,9 +144,29 @@ class TopApp(App[None]):
 
     def action_freeze(self) -> None:
         self.frozen = not self.frozen
+        if self.playback is not None:
+            self.playback.hold(self.frozen)
         self.screen.post_message(Looked())
 
     def action_faster(self, steps: int) -> None:
         at = REFRESHES.index(min(REFRESHES, key=lambda s: abs(s - self._puller.every_s)))
         self._puller.every_s = REFRESHES[min(len(REFRESHES) - 1, max(0, at + steps))]
         self._puller.hurry()
+
+    def action_skip(self, seconds: int) -> None:
+        """In a recording."""
+        if self.playback is not None:
+            self.playback.skip(seconds)
+            self._puller.hurry()
+
+    def action_speed(self, times: float) -> None:
+        """Of a recording."""
+        if self.playback is not None:
+            low, high = SPEEDS
+            self.playback.play(min(high, max(low, self.playback.speed * times)))
+
+
+def _playing(playback: Replay, held: bool) -> list[Piece]:
+    position = f"{playback.position_s:.0f}/{playback.length_s:.0f} s "
+    word: Piece = ("held ", "warning!") if held else ("replay ", "accent!")
+    return [word, (f"{playback.speed:g}x ", "text"), (position, "muted")]

@@ -21,7 +21,7 @@ class Puller:
     screen that is stuck asks nothing."""
 
     def __init__(
-        self, source: Source, every_s: float, deliver: Callable[[Snapshot | OSError], None]
+        self, source: Source, every_s: float, deliver: Callable[[Snapshot | Exception], None]
     ) -> None:
         self.every_s = every_s
         self._source = source
@@ -54,8 +54,8 @@ class Puller:
             self._ready.clear()
             began_s = time.monotonic()
             try:
-                found: Snapshot | OSError = self._source.pull()
-            except OSError as problem:
+                found: Snapshot | Exception = self._source.pull()
+            except Exception as problem:
                 found = problem
             if self._stopped:
                 return

@@ -1,16 +1,17 @@
 """A machine in this process to look at: the production kernel on a simulated device, in real time,
 with a load that shows what the kernel is for. It needs no model."""
 
-import time
+from collections.abc import Sequence
 
 import msgspec
 
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.rehearsal import rehearse
+from tokenix.syscalls.types import Pid
 from tokenix.tui import demoload
+from tokenix.tui.look import Looker
 from tokenix.tui.model.narrator import Narrator
 from tokenix.tui.snapshot import Snapshot
-from tokenix.tui.source import look
 
 OPENING = (
     f"{demoload.STREAMS} long streams want more memory than there is. Their readers take "
@@ -32,16 +33,20 @@ class Demo:
             pipe_tokens=PIPE_TOKENS,
         )  # fmt: skip
         self._load = demoload.Load(self._calls)
+        self._looker = Looker("demonstration")
         self._narrator = Narrator(OPENING)
         self._heard = 0
         """Number of the last event."""
 
     def pull(self) -> Snapshot:
-        found = look(self._calls, "demonstration", time.time())
+        found = self._looker.look(self._calls)
         events = self._calls.trace(since=self._heard)
         if events:
             self._heard = events[-1].seq
         return msgspec.structs.replace(found, notes=self._narrator.listen(events, found))
+
+    def watch(self, pids: Sequence[Pid]) -> None:
+        self._looker.watch(pids)
 
     def view(self) -> Syscalls:
         return self._calls

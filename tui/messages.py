@@ -12,6 +12,6 @@ class Looked(Message):
 class Pulled(Message):
     """To the app, from the thread that looks: a snapshot, or why there is none."""
 
-    def __init__(self, found: Snapshot | OSError) -> None:
+    def __init__(self, found: Snapshot | Exception) -> None:
         super().__init__()
         self.found = found

@@ -3,16 +3,19 @@
 All calls block, and any may come from any thread. OSError: the machine did not answer, or said no.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tokenix.syscalls.types import MetricsReport, Pid, ProcessStat, Signal, TraceEvent
+from tokenix.syscalls.types import Listing, MetricsReport, Pid, ProcessStat, Signal, TraceEvent
 from tokenix.tui.snapshot import Snapshot
 
 
 class View(Protocol):
     """The system calls that screens ask on demand, by the names of `Syscalls`."""
 
-    def ps(self) -> tuple[ProcessStat, ...]: ...
+    def ps(self, pids: Sequence[int] = ()) -> tuple[ProcessStat, ...]: ...
+
+    def ps_after(self, after: int = 0, pids: Sequence[int] = ()) -> Listing: ...
 
     def vmstat(self) -> dict[str, float]: ...
 
@@ -43,6 +46,10 @@ class Source(Protocol):
         """One look. OSError: no machine answers now; the next pull tries again."""
         ...
 
+    def watch(self, pids: Sequence[Pid]) -> None:
+        """Those processes are on screen: the next looks are to have them as they are then."""
+        ...
+
     def view(self) -> View:
         """The calls of the machine that the last pull has seen. OSError: there is none."""
         ...
@@ -50,17 +57,3 @@ class Source(Protocol):
     def close(self) -> None:
         """Let go of it, and wake whoever blocks in a call. Idempotent."""
         ...
-
-
-def look(view: View, machine: str, taken_s: float) -> Snapshot:
-    """One look at a machine by its calls."""
-    figures = view.vmstat()
-    return Snapshot(
-        time_s=figures["time_s"],
-        taken_s=taken_s,
-        machine=machine,
-        figures=figures,
-        metrics=view.metrics(),
-        controls=view.sysctl(),
-        processes=view.ps(),
-    )

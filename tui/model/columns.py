@@ -81,13 +81,17 @@ def bar(share: float, cells: int) -> str:
 
 def lead(process: ProcessStat) -> str:
     """Seconds of unread text, as a bar and a number: below zero, the reader waits."""
-    if process.lead_s is None:
+    if process.lead_s is None or process.state == "zombie":
         return ""
     return f"{bar(process.lead_s / LEAD_FULL_S, LEAD_BAR)}{lead_number(process.lead_s):>6}"
 
 
 def lead_number(lead_s: float) -> str:
     return f"{lead_s:.1f}s" if abs(lead_s) < 100 else f"{lead_s:.0f}s"
+
+
+def host_pages(process: ProcessStat) -> int:
+    return process.pages - process.resident_pages - process.file_pages
 
 
 def first_token(process: ProcessStat) -> str:
@@ -160,12 +164,12 @@ COLUMNS: Final[Sequence[Column]] = (
         "pages on the device",
     ),
     Column(
-        "below", "BELOW", 5, 4, lambda p, x: p.pages - p.resident_pages,
-        lambda p, x: some(p.pages - p.resident_pages), "pages that are only in a lower tier",
+        "host", "HOST", 5, 4, lambda p, x: host_pages(p), lambda p, x: some(host_pages(p)),
+        "pages that are in the host tier only",
     ),
     Column(
-        "clean", "CLEAN", 5, 6, lambda p, x: p.clean_pages, lambda p, x: some(p.clean_pages),
-        "pages with a copy in a lower tier",
+        "file", "FILE", 5, 5, lambda p, x: p.file_pages, lambda p, x: some(p.file_pages),
+        "pages that are in the swap file only",
     ),
     Column(
         "preempted", "PRE", 3, 4, lambda p, x: p.rusage.preemptions,

@@ -22,6 +22,8 @@ SERIES: Final = (
 """Tokens written and prompt tokens computed; P95 of time to first token over the window; share of
 the frames that are in use; processes by what they do; pages to and from the host tier."""
 
+WATCHED: Final = ("interactive", "stream")
+"""Classes of which somebody waits for the first token."""
 PAUSED: Final = ("swapping-out", "swapped", "fetching", "swapping-in")
 
 
@@ -65,7 +67,7 @@ class History:
         self._add(
             out_per_s=grown("output_tokens"),
             in_per_s=max(0.0, grown("computed_tokens") - grown("output_tokens")),
-            ttft_p95_s=self.first_token_s(0.95) or 0.0,
+            ttft_p95_s=self.first_token_s(0.95, *WATCHED) or 0.0,
             device_share=1 - _unused(figures) / max(1.0, figures.get("frames.total", 0.0)),
             running=figures.get("processes.running", 0.0) + figures.get("processes.ready", 0.0),
             waiting=figures.get("processes.new", 0.0),
@@ -87,13 +89,12 @@ class History:
         (then_s, then), (now_s, now) = self._outputs[0], self._outputs[-1]
         return max(0, now.get(pid, 0) - then.get(pid, 0)) / max(now_s - then_s, 1e-9)
 
-    def first_token_s(self, part: float, qos: str | None = None) -> float | None:
-        """A quantile of the times to first token of the window, of one class or of all; None: there
-        were none."""
+    def first_token_s(self, part: float, *classes: str) -> float | None:
+        """A quantile of the times to first token of the window, of those classes together; None:
+        there were none."""
         new, old = self._ends()
         if new is None or old is None:
             return None
-        classes = new.ttft if qos is None else [qos]
         counts = [0] * (len(self.bounds) + 1)
         for name in classes:
             since = old.ttft.get(name, [0] * len(counts))

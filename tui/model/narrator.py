@@ -53,9 +53,10 @@ class Narrator:
         return tuple(self._notes)
 
     def _say_paused(self, time_s: float, pid: Pid, detail: dict[str, Any]) -> None:
-        lead_s, clean, pages = detail["lead_s"], detail["clean"], detail["pages"]
-        if not 0 < lead_s < 1e6:
+        lead_s = detail.get("lead_s")
+        if lead_s is None or lead_s <= 0:  # nobody reads it, or there is nothing to read yet
             return
+        clean, pages = detail["clean"], detail["pages"]
         text = (
             f"{pid} is paused: its reader has {lead_s:.1f} s of unread text. {clean} of {pages} "
             "pages were copied before, so its memory is free within a step."
@@ -64,7 +65,7 @@ class Narrator:
 
     def _say_back(self, time_s: float, pid: Pid, detail: dict[str, Any]) -> None:
         lead_s = detail.get("lead_s")
-        if lead_s is None or not 0 < lead_s < 1e6:
+        if lead_s is None or lead_s <= 0:
             return
         text = (
             f"{pid} is back after {seconds(detail['paused_s'])}, {lead_s:.1f} s before its reader "

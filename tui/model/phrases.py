@@ -1,5 +1,6 @@
 """Gauges as lines of words and bars: pieces of text, each with the role it is drawn in."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Final
 
@@ -7,6 +8,7 @@ from tokenix.cli.table import seconds, size
 from tokenix.tui.model import palette
 from tokenix.tui.model.columns import count
 from tokenix.tui.model.gauges import FirstToken, Gauges, Tier
+from tokenix.tui.snapshot import Note
 
 Piece = tuple[str, str]
 Pieces = Sequence[Piece]
@@ -51,6 +53,14 @@ def legend(tiers: Sequence[Tier]) -> list[Piece]:
         look = palette.PAGES[kind]
         pieces += [(look.mark, look.role), (f" {look.word}  ", "muted")]
     return pieces
+
+
+def rates(gauges: Gauges) -> list[Piece]:
+    """Tokens written, and prompt tokens computed, per second."""
+    return [
+        ("out ", "muted"), (f"{count(gauges.out_per_s):<6}", "text!"), ("prefill ", "muted"),
+        (f"{count(gauges.in_per_s):<6}", "text!"),
+    ]  # fmt: skip
 
 
 def traffic(gauges: Gauges) -> list[Piece]:
@@ -113,6 +123,20 @@ def first_token(found: FirstToken) -> list[Piece]:
         (f"{p95:>7}", "error!" if late else "success!"),
         (f"  of {seconds(found.target_s)}", "faint"),
     ]  # fmt: skip
+
+
+def notes(found: Sequence[Note], width: int, height: int) -> list[Pieces]:
+    """The last sentences that fit, the newest below; each begins with its time."""
+    lines: list[Pieces] = []
+    for note in reversed(found):
+        words = textwrap.wrap(note.text, max(20, width - 7)) or [""]
+        if len(lines) + len(words) > height:
+            break
+        clock = f"{int(note.time_s) // 60:2d}:{int(note.time_s) % 60:02d}  "
+        block: list[Pieces] = [[(clock, "faint"), (words[0], note.role)]]
+        block += [[(" " * len(clock), "faint"), (rest, note.role)] for rest in words[1:]]
+        lines = block + lines
+    return lines
 
 
 def stalls(gauges: Gauges) -> list[Piece]:

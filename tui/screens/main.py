@@ -11,13 +11,14 @@ from textual.widgets import Footer, Input
 
 from tokenix.syscalls.types import Pid, ProcessStat, Signal
 from tokenix.tui.messages import Looked
-from tokenix.tui.model import columns
+from tokenix.tui.model import columns, phrases
 from tokenix.tui.model.gauges import gauges
 from tokenix.tui.model.listing import Listing
 from tokenix.tui.screens.dialogs import Choice, Confirm
 from tokenix.tui.widgets.headline import Headline
 from tokenix.tui.widgets.meters import Meters
 from tokenix.tui.widgets.proctable import ProcessTable
+from tokenix.tui.widgets.words import Words
 
 if TYPE_CHECKING:
     from tokenix.tui.app import TopApp
@@ -41,9 +42,14 @@ def _key(keys: str, action: str, words: str, name: str, show: bool = False) -> B
 class MainScreen(Screen[None]):
     """Meters, table, footer; acts on the process under the cursor."""
 
-    CSS = """
-    #search { display: none; height: 1; border: none; padding: 0 1; background: $panel; }
-    #search.open { display: block; }
+    DEFAULT_CSS = """
+    MainScreen #search { display: none; height: 1; border: none; padding: 0 1; background: $panel; }
+    MainScreen #search.open { display: block; }
+    MainScreen #notes { display: none; height: 7; border: round $accent 60%; padding: 0 1;
+                        border-title-color: $accent; border-title-style: bold; }
+    MainScreen #notes.some { display: block; }
+    MainScreen.small #notes { height: 4; border: none; border-top: solid $accent 60%;
+                              padding: 0 1; }
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -84,11 +90,13 @@ class MainScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Headline()
         yield Meters()
+        yield Words(id="notes")
         yield ProcessTable(self.listing, id="table")
         yield Input(placeholder="find: words of pid, tenant, class, state", id="search")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
+        self.query_one("#notes").border_title = "What happens"
         self._table.focus()
         self._show()
 
@@ -114,7 +122,11 @@ class MainScreen(Screen[None]):
             return
         self.listing.take(look.processes)
         self.query_one(Meters).show(gauges(look, self.top.history), self.top.history)
+        notes = self.query_one("#notes", Words)
+        notes.set_class(bool(look.notes), "some")
+        notes.show(lambda width, height: phrases.notes(look.notes, width, height))
         self._table.show()
+        self.top.source.watch([line.process.pid for line in self._table.in_sight()])
 
     # ---- the table ----
 
@@ -199,6 +211,7 @@ class MainScreen(Screen[None]):
 
     def _shape(self) -> None:
         small = self.size.height < SHORT_LINES or self.size.width < NARROW_CELLS
+        self.set_class(small, "small")
         form = ("brief" if small else "full") if self._form == "auto" else self._form
         meters = self.query_one(Meters)
         meters.set_class(form == "brief", "brief")

@@ -1,6 +1,7 @@
 """The base of widgets that draw lines: what has not changed is not drawn again."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from rich.segment import Segment
 from textual.strip import Strip
@@ -35,9 +36,12 @@ class Drawn(Widget):
         width, height = self.size
         ink = ink_of(self.app)
         if self._drawn_for != (width, height, ink):
-            self._drawn = [strip(pieces, ink, width) for pieces in self.draw(width, height)]
+            ground = self.rich_style
+            lines = islice(self.draw(width, height), height)
+            self._drawn = [strip(pieces, ink, width).apply_style(ground) for pieces in lines]
+            self._drawn += [Strip.blank(width, ground)] * (height - len(self._drawn))
             self._drawn_for = (width, height, ink)
-        return self._drawn[y] if y < len(self._drawn) else Strip.blank(width)
+        return self._drawn[y]
 
 
 def strip(pieces: Sequence[Piece], ink: Ink, width: int) -> Strip:

@@ -1,6 +1,5 @@
 """Colours by role, as the theme has them."""
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from rich.style import Style
@@ -46,14 +45,17 @@ class Ink:
         return style
 
 
+_made: Final[dict[tuple[str, bool], Ink]] = {}
+"""By the name of the theme, and whether it is to be without colour."""
+
+
 def ink_of(app: "App[object]") -> Ink:
     """That of the app's theme; without colour where NO_COLOR is set."""
-    return _ink(app.current_theme, app.no_color)
-
-
-@lru_cache(8)
-def _ink(theme: "Theme", plain: bool) -> Ink:
-    return Ink(theme, plain)
+    key = app.theme, app.no_color
+    ink = _made.get(key)
+    if ink is None:
+        ink = _made[key] = Ink(app.current_theme, app.no_color)
+    return ink
 
 
 def _roles(theme: "Theme") -> dict[str, Style]:

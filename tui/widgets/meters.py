@@ -8,7 +8,7 @@ from tokenix.cli.table import seconds
 from tokenix.tui.model import phrases
 from tokenix.tui.model.columns import count
 from tokenix.tui.model.gauges import Gauges
-from tokenix.tui.model.history import History
+from tokenix.tui.model.history import WATCHED, History
 from tokenix.tui.widgets.graph import Graph
 from tokenix.tui.widgets.words import Lines, Words
 
@@ -57,7 +57,7 @@ class Meters(Widget):
         self.query_one("#memory", Words).show(lambda width, height: _memory(gauges, width, height))
         self.query_one("#out", Graph).show(series["out_per_s"], count(gauges.out_per_s))
         self.query_one("#in", Graph).show(series["in_per_s"], count(gauges.in_per_s))
-        p95_s = history.first_token_s(0.95)
+        p95_s = history.first_token_s(0.95, *WATCHED)
         target_s = min((each.target_s for each in gauges.first), default=1.0)
         self.query_one("#ttft", Graph).show(
             series["ttft_p95_s"], "-" if p95_s is None else seconds(p95_s), target_s
@@ -100,10 +100,7 @@ def _brief(gauges: Gauges, width: int) -> Lines:
     memory: list[phrases.Piece] = []
     for tier in tiers:
         memory += [*phrases.tier_line(tier, cells, gauges.page_bytes), phrases.GAP]
-    rates = [
-        ("out ", "muted"), (f"{count(gauges.out_per_s):<6}", "text!"), ("prefill ", "muted"),
-        (f"{count(gauges.in_per_s):<6}", "text!"), ("first ", "muted"),
-    ]  # fmt: skip
+    rates = [*phrases.rates(gauges), ("first ", "muted")]
     for found in gauges.first[:2]:
         rates += [*phrases.first_token(found), phrases.GAP]
     return [

@@ -1,5 +1,7 @@
 """The process table: lines of text, of which only those on screen are made."""
 
+from collections.abc import Sequence
+
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -62,18 +64,17 @@ class ProcessTable(ScrollView, can_focus=True):
     # ---- lines ----
 
     def render_line(self, y: int) -> Strip:
-        ink, width = ink_of(self.app), self.size.width
-        if y == 0:
-            return Strip(self._head(ink)).adjust_cell_length(width, ink.cursor)
+        ink, width, ground = ink_of(self.app), self.size.width, self.rich_style
         at = self.scroll_offset.y + y - 1
-        if at >= len(self.listing.lines):
-            return Strip.blank(width)
-        line = self.listing.lines[at]
-        segments = self._cells(line, ink)
-        if at == self.listing.cursor and self.has_focus:
-            found = Strip(segments).adjust_cell_length(width)
-            return found.apply_style(ink.cursor)
-        return Strip(segments).adjust_cell_length(width)
+        if y == 0:
+            segments = self._head(ink)
+        elif at < len(self.listing.lines):
+            segments = self._cells(self.listing.lines[at], ink)
+        else:
+            return Strip.blank(width, ground)
+        if y and at == self.listing.cursor:
+            ground += ink.cursor
+        return Strip(segments).adjust_cell_length(width).apply_style(ground)
 
     def _head(self, ink: Ink) -> list[Segment]:
         segments = []
@@ -113,6 +114,11 @@ class ProcessTable(ScrollView, can_focus=True):
         self.listing.move(line)
         self._keep_cursor_in_sight()
         self.refresh()
+
+    def in_sight(self) -> Sequence[Line]:
+        """The lines on screen."""
+        first = self.scroll_offset.y
+        return self.listing.lines[first : first + self.page()]
 
     def page(self) -> int:
         """Lines on one screen."""
