@@ -35,6 +35,30 @@ def lateness(times_s: Sequence[float], tokens_per_s: float) -> list[float]:
     return late
 
 
+def fluidity(
+    times_s: Sequence[float], tokens_per_s: float, first_s: float, asked_s: float = 0.0
+) -> float:
+    """The fluidity index (Agrawal et al., "Etalon", 2024): the share of deadlines that were met.
+
+    The first token is due `first_s` after `asked_s`, each further one 1/rate after the one before;
+    what comes early leaves slack to those behind it. A late token misses one deadline for every
+    1/rate that it is late begun, and the slack begins anew. 0 without a token.
+    """
+    assert tokens_per_s > 0 and first_s > 0, "a reader reads, and waits for something"
+    due, missed = 0, 0
+    slack_s, before_s = 0.0, asked_s
+    for number, time_s in enumerate(times_s):
+        deadline_s = 1.0 / tokens_per_s if number else first_s
+        took_s, before_s = time_s - before_s, time_s
+        if took_s <= deadline_s + slack_s:
+            slack_s += deadline_s - took_s
+            due += 1
+        else:
+            late = int((took_s - slack_s - deadline_s) // deadline_s) + 1
+            due, missed, slack_s = due + late, missed + late, 0.0
+    return 1.0 - missed / due if due else 0.0
+
+
 def lead_tokens(times_s: Sequence[float], tokens_per_s: float, now_s: float) -> float:
     """Tokens that are delivered at `now_s` and not yet read. 0 before the first."""
     delivered = sum(time_s <= now_s for time_s in times_s)

@@ -27,6 +27,7 @@ for _name, _place in (
     ("gateway", "tokenix.cli.benchgateway:gateway"),
     ("grammar", "tokenix.cli.benchgrammar:grammar"),
     ("kv-quality", "tokenix.cli.kvquality:kv_quality"),
+    ("load", "tokenix.cli.benchload:load"),
     ("socket", "tokenix.cli.benchsocket:socket"),
     ("startup", "tokenix.cli.benchstartup:startup"),
     ("swap", "tokenix.cli.benchswap:swap"),

@@ -1,0 +1,218 @@
+"""A small HTTP/1.1 client for streams: what comes is handed on at once, with the time it came.
+
+    Pool.post --> Connection (a kept one, or a new one) --> Exchange.piece(data, time_s) ...
+
+One exchange at a time on a connection. There is a raw protocol under it rather than a library's
+streams, as the client is not to be what is measured: a piece costs one call, no task is woken.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+MOST_ERROR_BYTES = 16_384
+"""Kept of a body that is no stream."""
+
+
+class Broken(Exception):
+    """The connection ended before the answer did."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and its answer."""
+
+    piece: Callable[[bytes, float], None]
+    """Called with each part of the body of a 200, and when it came."""
+    ended: "asyncio.Future[None]"
+    status: int = 0
+    sent_s: float = 0.0
+    """When the request was written."""
+    body: bytearray = field(default_factory=bytearray)
+    """Of an answer that is not 200."""
+    retry_after: str = ""
+    connection: "Connection | None" = None
+
+    def stop_reading(self) -> None:
+        """What the server sends stays in its buffers until `go_on_reading`."""
+        if self.connection is not None and self.connection.transport is not None:
+            self.connection.transport.pause_reading()
+
+    def go_on_reading(self) -> None:
+        if self.connection is not None and self.connection.transport is not None:
+            self.connection.transport.resume_reading()
+
+    def hang_up(self) -> None:
+        """End the connection, and the exchange with it."""
+        if self.connection is not None and self.connection.transport is not None:
+            self.connection.transport.abort()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """A connection, kept between exchanges."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        """None when it is closed."""
+        self.exchange: Exchange | None = None
+        self.answered = False
+        """Something has come for the present exchange."""
+        self._time_s = 0.0
+        self._parser = httptools.HttpResponseParser(self)
+
+    def send(self, exchange: Exchange, request: bytes) -> None:
+        """Broken if the connection has ended meanwhile."""
+        assert self.exchange is None, "one exchange at a time"
+        if self.transport is None:
+            raise Broken("the server closed the connection at once")
+        self._parser = httptools.HttpResponseParser(self)
+        self.exchange, self.answered = exchange, False
+        exchange.connection = self
+        exchange.sent_s = time.monotonic()
+        self.transport.write(request)
+
+    # ---- asyncio's side ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's has another base
+
+    def data_received(self, data: bytes) -> None:
+        self._time_s = time.monotonic()
+        self.answered = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as why:
+            self._end(Broken(f"the answer is no HTTP: {why}"))
+            if self.transport is not None:
+                self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        reason = f": {exc}" if exc else ""
+        self._end(Broken(f"the server closed the connection before the answer had ended{reason}"))
+
+    # ---- the parser's side ----
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.exchange is not None and name.lower() == b"retry-after":
+            self.exchange.retry_after = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self.exchange is not None:
+            self.exchange.status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            return
+        if exchange.status == 200:
+            exchange.piece(body, self._time_s)
+        elif len(exchange.body) < MOST_ERROR_BYTES:
+            exchange.body += body
+
+    def on_message_complete(self) -> None:
+        if not self._parser.should_keep_alive() and self.transport is not None:
+            self.transport.close()
+            self.transport = None
+        self._end(None)
+
+    def _end(self, problem: Broken | None) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is None or exchange.ended.done():
+            return
+        if problem is None:
+            exchange.ended.set_result(None)
+        else:
+            exchange.ended.set_exception(problem)
+
+
+class Pool:
+    """Connections to one server."""
+
+    def __init__(self, url: str) -> None:
+        """ValueError if that is no http(s) URL."""
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url}: not an http:// or https:// address of a server")
+        self._host = parts.hostname
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._port = parts.port or (443 if self._tls else 80)
+        self._path = parts.path.rstrip("/")
+        self._name = parts.netloc.rpartition("@")[2]
+        self._idle: list[Connection] = []
+
+    def head(self, path: str, headers: dict[str, str], body_bytes: int) -> bytes:
+        """Everything before a POST's body."""
+        lines = [
+            f"POST {self._path}{path} HTTP/1.1", f"Host: {self._name}",
+            "Content-Type: application/json", f"Content-Length: {body_bytes}",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]  # fmt: skip
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+    async def get(self, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Status and body of a GET. OSError, Broken."""
+        lines = [
+            f"GET {self._path}{path} HTTP/1.1", f"Host: {self._name}",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]  # fmt: skip
+        body = bytearray()
+        exchange = await self.run(
+            ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), lambda data, _: body.extend(data)
+        )
+        return exchange.status, bytes(body or exchange.body)
+
+    async def run(
+        self, request: bytes, piece: Callable[[bytes, float], None],
+        begun: Callable[[Exchange], None] | None = None,
+    ) -> Exchange:  # fmt: skip
+        """Send a request and wait for the end of its answer. `begun` is given the exchange when
+        the request is sent. OSError if nobody listens, Broken if the answer breaks off."""
+        while True:
+            kept = self._take_idle()
+            connection = kept or await self._connect()
+            exchange = Exchange(piece, asyncio.get_running_loop().create_future())
+            connection.send(exchange, request)
+            if begun is not None:
+                begun(exchange)
+            try:
+                await exchange.ended
+            except Broken:
+                # A kept connection that the server had given up meanwhile: nothing was served.
+                if kept is not None and not connection.answered:
+                    continue
+                raise
+            except asyncio.CancelledError:
+                exchange.hang_up()
+                raise
+            if connection.transport is not None and not connection.transport.is_closing():
+                self._idle.append(connection)
+            return exchange
+
+    def close(self) -> None:
+        for connection in self._idle:
+            if connection.transport is not None:
+                connection.transport.close()
+        self._idle.clear()
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.transport is not None and not connection.transport.is_closing():
+                return connection
+        return None
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            Connection, self._host, self._port, ssl=self._tls
+        )
+        return connection
