@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 
 
@@ -134,6 +135,139 @@ class MetricsReport(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class PageCode(enum.IntFlag):
+    """Where a page of a process is, and how it stands; 0: nowhere, it is computed again."""
+
+    DEVICE = 1
+    HOST = 2
+    FILE = 4
+    SHARED = 8
+    """Others map it too."""
+    MOVING = 16
+    """A copy of it is under way between two tiers."""
+
+
+class PageMap(msgspec.Struct, frozen=True):
+    """Pages of a process, in order."""
+
+    pid: Pid
+    page_tokens: int
+    computed_tokens: int
+    """Tokens whose KV is in the pages."""
+    total: int
+    """Pages that it maps."""
+    start: int
+    codes: bytes
+    """Of the pages from `start` on, a `PageCode` each."""
+
+
+class PlaceCode(enum.IntFlag):
+    """How a place of a tier (a frame, a host slot, a block of the swap file) stands: one of the
+    first four, and what is known of the page that is there."""
+
+    FREE = 0
+    HELD = 1
+    """Somebody needs what is there."""
+    CACHED = 2
+    """It may be dropped at once; till then it can be used again."""
+    MOVING = 3
+    """A copy reads or writes it, or the pass in flight may still read it."""
+    SHARED = 4
+    """Several processes map the page."""
+    CLEAN = 8
+    """The page has a copy in a lower tier."""
+    FOREIGN = 16
+    """Another tenant's: nothing else is told of it."""
+
+
+PLACE_STATES = 3
+"""The bits of a `PlaceCode` that are its state."""
+
+
+class PlaceMap(msgspec.Struct, frozen=True):
+    """Places of a tier, in order."""
+
+    tier: str
+    total: int
+    start: int
+    codes: bytes
+    """Of the places from `start` on, a `PlaceCode` each."""
+
+
+class PrefixNode(msgspec.Struct, frozen=True):
+    """Pages that follow each other in every prompt that has them, and that the index finds: a node
+    of the tree of prefixes."""
+
+    name: str
+    """Of its content, short."""
+    parent: str
+    """The node before it, if that is listed; "" if it is the beginning of prompts, or not."""
+    tenant: str
+    depth: int
+    """Pages before it."""
+    pages: int
+    hits: int
+    """Requests that found all of it."""
+    device: int
+    """Pages of it that are on the device; of the others ..."""
+    host: int
+    """... those in the host tier ..."""
+    file: int
+    """... and those in the swap file. The last may be fewer than are left: no more is counted than
+    a call has time for."""
+    mapped: int
+    """Processes that have it just now."""
+    idle_s: float
+    """Since it was found last."""
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """A process that waits for its first frames."""
+
+    pid: Pid
+    qos: str
+    todo_tokens: int
+    """To be computed before its first token."""
+    waited_s: float
+    target_s: float
+    """Within which it should have its first token."""
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A paused process."""
+
+    pid: Pid
+    lead_s: float | None
+    """Until its reader notices; None: nobody reads along."""
+    pages: int
+    resident_pages: int
+    file_pages: int
+
+
+class PlanReport(msgspec.Struct, frozen=True):
+    """What the scheduler is at. Lists are cut at `Params.listed_processes`; a tenant finds only
+    its own processes in them."""
+
+    time_s: float
+    policy: str
+    steps: int
+    """Forward passes since boot."""
+    started_s: float | None
+    """When the pass in flight began; None: there is none."""
+    decodes: tuple[Pid, ...]
+    """Of that pass: who computes one token."""
+    chunks: tuple[tuple[Pid, int], ...]
+    """And who computes how many of its prompt."""
+    running: int
+    """All in that pass, listed or not."""
+    waiting: tuple[Queued, ...]
+    """In the order in which they are admitted, as things stand."""
+    due: tuple[Due, ...]
+    """Who is paused, by when it is owed something; who is owed nothing comes last."""
+    decisions: tuple[TraceEvent, ...]
+    """The latest, oldest first: who was admitted, refused, paused and brought back, and why."""
+
+
 class ImageInfo:
     """An image of a suspended process."""
 

@@ -15,6 +15,10 @@ from tokenix.kernel.answers import (
     ImageInfo,
     Listing,
     MetricsReport,
+    PageMap,
+    PlaceMap,
+    PlanReport,
+    PrefixNode,
     ProcessStat,
     ReadResult,
     WaitResult,
@@ -256,6 +260,33 @@ class Ps(Asks[Listing], frozen=True):
     """Only these, if any are named; those that do not exist are left out."""
 
 
+class Maps(Asks[PageMap], frozen=True):
+    """-> PageMap: where the pages of a process are, from `start` on, at most `Params.listed_pages`
+    of them. ESRCH, EINVAL."""
+
+    pid: Pid
+    start: int = 0
+
+
+class Framemap(Asks[PlaceMap], frozen=True):
+    """-> PlaceMap: how the places of a tier (frames, host or disk) stand, from `start` on, at most
+    `Params.listed_pages` of them. EINVAL."""
+
+    tier: str = "frames"
+    start: int = 0
+
+
+class Prefixes(Asks[tuple[PrefixNode, ...]], frozen=True):
+    """-> tuple of PrefixNode: what prompts have in common and is found most, the most often found
+    first. EINVAL."""
+
+    limit: int = 64
+
+
+class Plan(Asks[PlanReport], frozen=True):
+    """-> PlanReport: who runs, who is next, who is due, and what was decided lately."""
+
+
 class Vmstat(Asks[dict[str, float]], frozen=True):
     """-> dict of counters and gauges of the whole kernel."""
 
@@ -335,6 +366,6 @@ class CancelCall(Asks[bool], frozen=True):
 
 Request = (
     Spawn | Read | Write | Fork | Wait | Kill | Nice | SetRlimit | ShmOpen | ShmUnlink
-    | Stat | Ps | Vmstat | Metrics | Sysctl | Swapon | Swapoff | ImageDir | Suspend | Resume
-    | Images | UnlinkImage | Trace | CancelCall
+    | Stat | Ps | Maps | Framemap | Prefixes | Plan | Vmstat | Metrics | Sysctl | Swapon | Swapoff
+    | ImageDir | Suspend | Resume | Images | UnlinkImage | Trace | CancelCall
 )  # fmt: skip

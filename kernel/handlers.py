@@ -7,7 +7,7 @@ import errno
 import math
 from typing import Final
 
-from tokenix.kernel import control, imaging, snapshot
+from tokenix.kernel import control, imaging, maps, outlook, snapshot
 from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.birth import (
     check_fits,
@@ -21,11 +21,15 @@ from tokenix.kernel.birth import (
 from tokenix.kernel.calls import (
     CancelCall,
     Fork,
+    Framemap,
     ImageDir,
     Images,
     Kill,
+    Maps,
     Metrics,
     Nice,
+    Plan,
+    Prefixes,
     Principal,
     Ps,
     Read,
@@ -48,6 +52,7 @@ from tokenix.kernel.calls import (
     error,
 )
 from tokenix.kernel.event import Call
+from tokenix.kernel.launch import Launch
 from tokenix.kernel.lifecycle import Lifecycle, end_of, end_of_file
 from tokenix.kernel.segments import Segment
 from tokenix.kernel.state import Hold, State
@@ -87,8 +92,8 @@ def handle(kernel: Lifecycle, call: Call) -> object:
             return shm_open(kernel, call, request)
         case Stat() as request:
             return snapshot.process_stat(kernel, kernel.find(who, request.pid))
-        case Ps() as request:
-            return snapshot.ps(kernel, who, request)
+        case Ps() | Maps() | Framemap() | Prefixes() | Plan() as request:
+            return look(kernel, who, request)
         case Vmstat():
             return snapshot.vmstat(kernel)
         case Metrics():
@@ -107,6 +112,27 @@ def handle(kernel: Lifecycle, call: Call) -> object:
             taken = kernel.cancel(who, request.call_id)
             return taken or imaging.cancel(kernel, who, request.call_id)
     return None
+
+
+# ---- looks ----
+
+
+def look(
+    kernel: Lifecycle, who: Principal, request: Ps | Maps | Framemap | Prefixes | Plan
+) -> object:
+    """Looks at many things: each is answered for some of them, and changes nothing but usage."""
+    match request:
+        case Ps():
+            return snapshot.ps(kernel, who, request)
+        case Maps():
+            return maps.page_map(kernel, kernel.find(who, request.pid), request)
+        case Framemap():
+            return maps.place_map(kernel, who, request)
+        case Prefixes():
+            return maps.prefixes(kernel, who, request)
+        case Plan():
+            assert isinstance(kernel, Launch), "it has a pass in flight, or none"
+            return outlook.plan_report(kernel, who)
 
 
 # ---- memory ----

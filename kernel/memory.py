@@ -303,8 +303,7 @@ class Memory(Landing):
         space.attach(found)
         if process.state is not State.NEW:
             return
-        for page in found:
-            self.index.note_use(page)
+        self.index.note_use(found)
         usage = process.usage
         below = [page for page in found if page.pfn is None]
         deep = len(set(below).intersection(risen))

@@ -27,6 +27,9 @@ class Params:
     """Tenants with meters of their own; those who come later share some."""
     listed_processes: int = 128
     """Processes in one answer of `ps`, which takes about a millisecond then."""
+    listed_pages: int = 4096
+    """Pages in one answer of `maps`, places in one of `framemap`, pages that one `prefixes` looks
+    at: each takes about a millisecond then."""
     max_waiting_calls: int = 100_000
     """Blocked read and wait calls; EAGAIN above."""
     copy_retry_s: float = 0.1
@@ -70,6 +73,7 @@ class Params:
         assert 0 < self.max_zombies <= self.max_processes, "max_zombies: at most max_processes"
         for name in (
             "default_max_tokens", "pipe_tokens", "max_faults", "max_forks", "listed_processes",
+            "listed_pages",
         ):  # fmt: skip
             assert getattr(self, name) >= 1, f"{name}: at least 1"
         for name in ("stdin_tokens", "max_waiting_calls", "max_metered_tenants", "max_image_bytes"):

@@ -53,5 +53,9 @@ class TraceRing:
                 left -= 1
                 yield event
 
+    def peek_latest(self) -> Iterator[TraceEvent]:
+        """Newest first."""
+        return reversed(self._events)
+
     def digest(self) -> str:
         return self._digest.hexdigest()

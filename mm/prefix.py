@@ -34,6 +34,9 @@ from tokenix.mm.quota import Quotas
 
 KEY_BYTES = 16
 
+MOST_ENDS = 1024
+"""Pages kept at which a match has ended lately."""
+
 MOST_ALIKE = 32
 """Pages behind one prefix that are compared with the beginning of another."""
 
@@ -124,6 +127,9 @@ class PrefixIndex:
         self._behind: dict[bytes, dict[Page, tuple[int, ...]]] = {}
         """By the key before them: pages and their tokens."""
         self._idle: dict[Page, None] = {}
+        self._ends: dict[Page, None] = {}
+        """The last pages of what requests have found, the latest at the end. Between two ends of a
+        sequence all pages were found equally often."""
         self.idle_frames = IdleTier("frames", quotas)
         """Those on the device, wherever else they are."""
         self.idle_slots = IdleTier("host", quotas)
@@ -186,6 +192,10 @@ class PrefixIndex:
     def pages(self) -> list[Page]:
         return list(self._pages.values())
 
+    def peek_ends(self) -> list[Page]:
+        """Last pages of what was found, of the MOST_ENDS latest that are still there."""
+        return list(self._ends)
+
     # ---- changes ----
 
     def insert(self, page: Page, key: bytes, parent: bytes, tokens: Sequence[int]) -> None:
@@ -201,10 +211,16 @@ class PrefixIndex:
             page.parent = parent
             self._behind.setdefault(parent, {})[page] = tuple(tokens)
 
-    def note_use(self, page: Page) -> None:
-        """Another request has found the page."""
-        if page.use is not None:
-            self._ranking.note_use(page.use, self.now_s)
+    def note_use(self, pages: Sequence[Page]) -> None:
+        """Another request has found these pages, which follow each other."""
+        for page in pages:
+            if page.use is not None:
+                self._ranking.note_use(page.use, self.now_s)
+        if pages and pages[-1].use is not None:
+            self._ends.pop(pages[-1], None)
+            self._ends[pages[-1]] = None
+            if len(self._ends) > MOST_ENDS:
+                del self._ends[next(iter(self._ends))]
 
     def note_mass(self, pages: Sequence[Page], masses: Sequence[float]) -> None:
         """A query gave so much of its attention to each page of its sequence."""
@@ -221,6 +237,7 @@ class PrefixIndex:
         if not alike:
             del self._behind[page.parent]
         page.key = None
+        self._ends.pop(page, None)
         self.note(page)
         assert page.use is not None, "what can be found is known"
         if evicted:

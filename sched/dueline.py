@@ -93,6 +93,12 @@ class DueLine:
         while heap:
             yield heapq.heappop(heap)
 
+    def peek_line(self) -> Iterator[Pid]:
+        """Everybody by key, those without one last. No scan: who wants some looks at some."""
+        for _, pid in heapq.merge(*self._lines):
+            yield pid
+        yield from self.loose
+
     def longest_restore_s(self, world: "World") -> float:
         """No paused process needs longer to come back, once it is its turn."""
         if not self._longest_known:

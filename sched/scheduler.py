@@ -5,7 +5,7 @@
 again with less memory is therefore free. All other methods only record.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -89,6 +89,24 @@ class Scheduler:
         if self.queues.home.get(task.entity.pid) is not Queue.WAITING:
             return None
         return self.queues.waitlist.count_ahead(task.entity.pid)
+
+    def peek_waiting(self) -> Iterator[Task]:
+        """Newcomers in the order of the last decision."""
+        for pid in self.queues.waitlist.peek_newcomers():
+            task = self.waiting.get(pid)
+            if task is not None:
+                yield task
+
+    def peek_paused(self) -> Iterator[Task]:
+        """Those paused, by when they are owed something, as the last decision found them."""
+        for pid in self.queues.dueline.peek_line():
+            task = self.paused.get(pid)
+            if task is not None:
+                yield task
+
+    def target_s(self, task: Task) -> float:
+        """Within which a newcomer should have its first token."""
+        return self.tunables.target_s(task.entity.qos)
 
     # ---- feedback -----------------------------------------------------------------------------
 
