@@ -134,7 +134,6 @@ class MetricsReport(msgspec.Struct, frozen=True):
     """By tenant and class."""
 
 
-@dataclass(frozen=True, slots=True)
 class PageCode(enum.IntFlag):
     """Where a page of a process is, and how it stands; 0: nowhere, it is computed again."""
 
@@ -268,6 +267,7 @@ class PlanReport(msgspec.Struct, frozen=True):
     """The latest, oldest first: who was admitted, refused, paused and brought back, and why."""
 
 
+@dataclass(frozen=True, slots=True)
 class ImageInfo:
     """An image of a suspended process."""
 

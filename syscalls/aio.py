@@ -16,19 +16,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import anyio
-from msgspec.structs import replace
 import anyio.lowlevel
 import anyio.to_thread
+from msgspec.structs import replace
 
 from tokenix.kernel import calls
 from tokenix.kernel.answers import (
     ImageInfo,
+    Listing,
+    MetricsReport,
     PageMap,
     PlaceMap,
     PlanReport,
     PrefixNode,
-    Listing,
-    MetricsReport,
     ProcessStat,
     ReadResult,
     WaitResult,
@@ -203,6 +203,26 @@ class Syscalls:
     async def ps_after(self, after: int = 0, pids: Sequence[int] = ()) -> Listing:
         return await self._call(calls.Ps(Pid(after), pids=requests.check_pids(pids)))
 
+    async def maps(self, pid: Pid) -> PageMap:
+        part = whole = await self._call(calls.Maps(pid))
+        while part.codes and len(whole.codes) < part.total:
+            part = await self._call(calls.Maps(pid, len(whole.codes)))
+            whole = replace(part, start=0, codes=whole.codes + part.codes)
+        return whole
+
+    async def framemap(self, tier: str = "frames") -> PlaceMap:
+        part = whole = await self._call(calls.Framemap(tier))
+        while part.codes and len(whole.codes) < part.total:
+            part = await self._call(calls.Framemap(tier, len(whole.codes)))
+            whole = replace(part, start=0, codes=whole.codes + part.codes)
+        return whole
+
+    async def prefixes(self, limit: int = 64) -> tuple[PrefixNode, ...]:
+        return await self._call(calls.Prefixes(limit))
+
+    async def plan(self) -> PlanReport:
+        return await self._call(calls.Plan())
+
     async def vmstat(self) -> dict[str, float]:
         return await self._call(calls.Vmstat())
 
@@ -225,26 +245,6 @@ class Syscalls:
         return await self._call(calls.Swapoff())
 
     async def suspend(self, pid: Pid, name: str) -> ImageInfo:
-    async def maps(self, pid: Pid) -> PageMap:
-        part = whole = await self._call(calls.Maps(pid))
-        while part.codes and len(whole.codes) < part.total:
-            part = await self._call(calls.Maps(pid, len(whole.codes)))
-            whole = replace(part, start=0, codes=whole.codes + part.codes)
-        return whole
-
-    async def framemap(self, tier: str = "frames") -> PlaceMap:
-        part = whole = await self._call(calls.Framemap(tier))
-        while part.codes and len(whole.codes) < part.total:
-            part = await self._call(calls.Framemap(tier, len(whole.codes)))
-            whole = replace(part, start=0, codes=whole.codes + part.codes)
-        return whole
-
-    async def prefixes(self, limit: int = 64) -> tuple[PrefixNode, ...]:
-        return await self._call(calls.Prefixes(limit))
-
-    async def plan(self) -> PlanReport:
-        return await self._call(calls.Plan())
-
         return await self._call(calls.Suspend(pid, name))
 
     async def resume(self, name: str, detach: bool = False) -> Pid:
