@@ -22,6 +22,7 @@ from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Task
 from tokenix.sched.queues import Queue
 from tokenix.sched.reader import before_first_token, tier_of
+from tokenix.swap.spare import Spare
 from tokenix.swap.tier import PlaceState
 from tokenix.swap.transfers import Lane
 
@@ -120,6 +121,7 @@ def vmstat(kernel: Lifecycle) -> dict[str, float]:
         stats[f"{name}.returned"] = books.returned
         stats[f"{name}.dropped"] = books.dropped
     stats["host.spare"] = len(memory.spare)
+    _note_daemons(kernel, stats)
     stats["prefix.pages"] = memory.index.count()
     stats["prefix.idle"] = memory.index.count_idle()
     for lane in Lane:
@@ -141,6 +143,23 @@ def vmstat(kernel: Lifecycle) -> dict[str, float]:
         stats[f"exits.{reason}"] = count
     _note_scheduler(kernel, stats)
     return stats
+
+
+def _note_daemons(kernel: Lifecycle, stats: dict[str, float]) -> None:
+    """What works on its own: reclaim frees frames between two marks, write-behind cleans full
+    pages, the sink empties host slots between two marks. Marks and amounts are pages."""
+    memory, params = kernel.memory, kernel.params
+    host, transfers = memory.copies.host, memory.copies.transfers
+    stats["reclaim.low"], stats["reclaim.high"] = memory.watermarks.low, memory.watermarks.high
+    stats["reclaim.pages"] = memory.frames.reclaimed
+    stats["writebehind.queue"] = len(memory.dirty)
+    stats["writebehind.stranded"] = len(memory.frames.stranded)
+    stats["sink.low"] = params.sink_low_share * host.total
+    stats["sink.high"] = params.sink_high_share * host.total
+    stats["sink.free"] = host.free_places + memory.spare.count(Spare.DOUBLE)
+    stats["sink.pages"] = kernel.swapfile.sunk_pages
+    for lane in Lane:
+        stats[f"swap.flight_{lane.value}"] = transfers.count_pages(lane)
 
 
 def _note_scheduler(kernel: Lifecycle, stats: dict[str, float]) -> None:

@@ -47,6 +47,8 @@ class FrameTable:
         self._junk: frozenset[Pfn] = frozenset()
         self.stranded: dict[Pfn, Page] = {}
         """Frames that hold the only copy of a page which no running process needs."""
+        self.reclaimed = 0
+        """Cached frames given up so far (written by `mm/reclaim.py`)."""
         self.freed_log: list[Pfn] = []
         """Frames that became free since the last `take_freed_log` (to poison them in tests)."""
 

@@ -58,6 +58,7 @@ def reclaim(
         if not page.clean:
             index.forget(page, evicted=True)
         frames.release(page)
+        frames.reclaimed += 1
         missing -= 0 if given_up else 1
     for space in latest_first if missing > 0 else ():
         if space.idle_resident:
@@ -73,6 +74,7 @@ def _reclaim_from(space: AddressSpace, frames: FrameTable, most: int) -> int:
     for page in reversed(space.pages):
         if page.pfn is not None and frames.state(page.pfn) is FrameState.CACHED:
             frames.release(page)
+            frames.reclaimed += 1
             taken += 1
             if taken == most:
                 break
