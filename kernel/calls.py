@@ -268,6 +268,14 @@ class Maps(Asks[PageMap], frozen=True):
     start: int = 0
 
 
+class Tail(Asks[tuple[int, ...]], frozen=True):
+    """-> tuple of the last tokens of the output of a process's present turn, which stays in its
+    pipe. Prompts are not shown. ESRCH, EINVAL."""
+
+    pid: Pid
+    limit: int = 64
+
+
 class Framemap(Asks[PlaceMap], frozen=True):
     """-> PlaceMap: how the places of a tier (frames, host or disk) stand, from `start` on, at most
     `Params.listed_pages` of them. EINVAL."""
@@ -366,6 +374,6 @@ class CancelCall(Asks[bool], frozen=True):
 
 Request = (
     Spawn | Read | Write | Fork | Wait | Kill | Nice | SetRlimit | ShmOpen | ShmUnlink
-    | Stat | Ps | Maps | Framemap | Prefixes | Plan | Vmstat | Metrics | Sysctl | Swapon | Swapoff
-    | ImageDir | Suspend | Resume | Images | UnlinkImage | Trace | CancelCall
+    | Stat | Ps | Maps | Tail | Framemap | Prefixes | Plan | Vmstat | Metrics | Sysctl | Swapon
+    | Swapoff | ImageDir | Suspend | Resume | Images | UnlinkImage | Trace | CancelCall
 )  # fmt: skip

@@ -44,6 +44,7 @@ from tokenix.kernel.calls import (
     Swapoff,
     Swapon,
     Sysctl,
+    Tail,
     Trace,
     UnlinkImage,
     Vmstat,
@@ -92,7 +93,7 @@ def handle(kernel: Lifecycle, call: Call) -> object:
             return shm_open(kernel, call, request)
         case Stat() as request:
             return snapshot.process_stat(kernel, kernel.find(who, request.pid))
-        case Ps() | Maps() | Framemap() | Prefixes() | Plan() as request:
+        case Ps() | Maps() | Tail() | Framemap() | Prefixes() | Plan() as request:
             return look(kernel, who, request)
         case Vmstat():
             return snapshot.vmstat(kernel)
@@ -118,7 +119,7 @@ def handle(kernel: Lifecycle, call: Call) -> object:
 
 
 def look(
-    kernel: Lifecycle, who: Principal, request: Ps | Maps | Framemap | Prefixes | Plan
+    kernel: Lifecycle, who: Principal, request: Ps | Maps | Tail | Framemap | Prefixes | Plan
 ) -> object:
     """Looks at many things: each is answered for some of them, and changes nothing but usage."""
     match request:
@@ -126,6 +127,8 @@ def look(
             return snapshot.ps(kernel, who, request)
         case Maps():
             return maps.page_map(kernel, kernel.find(who, request.pid), request)
+        case Tail():
+            return snapshot.tail(kernel, kernel.find(who, request.pid), request.limit)
         case Framemap():
             return maps.place_map(kernel, who, request)
         case Prefixes():

@@ -99,6 +99,14 @@ def process_stat(kernel: Lifecycle, process: Process) -> ProcessStat:
     )
 
 
+def tail(kernel: Lifecycle, process: Process, limit: int) -> tuple[int, ...]:
+    """The last tokens of its output in this turn, whoever has read them."""
+    if limit < 1:
+        raise error(errno.EINVAL, f"limit must be at least 1, not {limit}")
+    most = min(limit, kernel.params.listed_pages, process.output_tokens)
+    return tuple(process.tokens[process.length - most :])
+
+
 def vmstat(kernel: Lifecycle) -> dict[str, float]:
     """Gauges and counters of the whole kernel, flat, by dotted name."""
     memory, counters = kernel.memory, kernel.counters

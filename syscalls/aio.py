@@ -210,6 +210,9 @@ class Syscalls:
             whole = replace(part, start=0, codes=whole.codes + part.codes)
         return whole
 
+    async def tail(self, pid: Pid, limit: int = 64) -> tuple[int, ...]:
+        return await self._call(calls.Tail(pid, limit))
+
     async def framemap(self, tier: str = "frames") -> PlaceMap:
         part = whole = await self._call(calls.Framemap(tier))
         while part.codes and len(whole.codes) < part.total:

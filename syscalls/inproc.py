@@ -232,6 +232,10 @@ class Syscalls:
             whole = replace(part, start=0, codes=whole.codes + part.codes)
         return whole
 
+    def tail(self, pid: Pid, limit: int = 64) -> tuple[int, ...]:
+        """The last tokens of its output in this turn; its reader gets them all the same. ESRCH."""
+        return self._call(calls.Tail(pid, limit))
+
     def framemap(self, tier: str = "frames") -> PlaceMap:
         """How each place of a tier (frames, host, disk) stands; only root is told of others'.
         EINVAL."""

@@ -19,6 +19,7 @@ from tokenix.kernel.calls import (
     Signal,
     Spawn,
     Stat,
+    Tail,
     Vmstat,
 )
 from tokenix.kernel.params import Params
@@ -95,6 +96,20 @@ def test_maps_go_on_where_they_ended() -> None:
     whole = machine.kernel.memory.frames.total
     parts = [machine.call(Framemap("frames", start)) for start in range(0, whole + 3, 3)]
     assert b"".join(part.codes for part in parts).count(PlaceCode.FREE) == whole - total
+
+
+def test_the_tail_of_the_output_stays_where_it_is() -> None:
+    machine = machine_with()
+    pid = machine.call(Spawn(prompt(2), max_tokens=20))
+    assert machine.call(Tail(pid)) == ()
+    machine.run(until_s=0.05)
+    tail = machine.call(Tail(pid, 3))
+    unread = machine.process(pid).unread
+    assert len(tail) == 3 < unread
+    outputs = machine.call(Read(pid)).outputs
+    assert len(outputs) == unread and tuple(one.token for one in outputs[-3:]) == tail
+    machine.run()
+    assert len(machine.call(Tail(pid, 1000))) == 20, "not a token of the prompt"
 
 
 # ---- places ----
@@ -251,6 +266,8 @@ def test_a_tenant_sees_its_own_part_of_the_plan() -> None:
         (Maps(Pid(99)), errno.ESRCH),
         (Maps(Pid(1)), errno.ESRCH),
         (Maps(Pid(2), -1), errno.EINVAL),
+        (Tail(Pid(1)), errno.ESRCH),
+        (Tail(Pid(2), 0), errno.EINVAL),
         (Framemap("moon"), errno.EINVAL),
         (Framemap("host", -1), errno.EINVAL),
         (Prefixes(0), errno.EINVAL),

@@ -188,6 +188,7 @@ class Attacker:
                 calls.SetRlimit(pid, draw.randint(-5, 50), None, draw.choice([None, -1.0, 1e300])),
                 calls.Stat(pid),
                 calls.Maps(pid, draw.randint(-5, 50)),
+                calls.Tail(pid, draw.randint(-5, 50)),
                 calls.Framemap(draw.choice(["frames", "host", "disk", ""]), draw.randint(-5, 9999)),
                 calls.Prefixes(draw.randint(-5, 50)),
                 calls.Plan(),

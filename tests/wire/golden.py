@@ -36,6 +36,7 @@ REQUESTS: dict[str, Any] = {
     "stat": calls.Stat(5),
     "ps": calls.Ps(),
     "maps": calls.Maps(5, 16),
+    "tail": calls.Tail(5, 8),
     "framemap": calls.Framemap("host", 16),
     "prefixes": calls.Prefixes(8),
     "plan": calls.Plan(),
@@ -86,6 +87,7 @@ ANSWERS: dict[str, Any] = {
     "stat": STAT,
     "ps": answers.Listing((STAT,), 5),
     "maps": answers.PageMap(5, 16, 40, 3, 0, b"\x03\x03\x01"),
+    "tail": (7, 9),
     "framemap": answers.PlaceMap("host", 3, 0, b"\x01\x02\x00"),
     "prefixes": (answers.PrefixNode("0a", "", "ann", 0, 4, 7, 3, 1, 0, 2, 0.5),),
     "plan": answers.PlanReport(
