@@ -1,11 +1,14 @@
 """The program: it pulls looks from a source, keeps the model, and shows screens."""
 
-from collections.abc import Callable
-from typing import ClassVar, TypeVar
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 from textual import on
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, Screen
 
 from tokenix.cli.table import seconds
 from tokenix.syscalls.types import Pid
@@ -14,6 +17,7 @@ from tokenix.tui.messages import Looked, Pulled
 from tokenix.tui.model.history import History
 from tokenix.tui.model.listing import Listing
 from tokenix.tui.replay import Replay
+from tokenix.tui.screens.help import Help, lines_of
 from tokenix.tui.screens.main import MainScreen
 from tokenix.tui.settings import Settings
 from tokenix.tui.snapshot import Snapshot
@@ -34,8 +38,16 @@ class TopApp(App[Exception]):
     """`tokenix top`. It ends by itself only with an error of ours: the machine may come back."""
 
     TITLE = "tokenix top"
-    ENABLE_COMMAND_PALETTE = True
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {"processes": MainScreen}
+    """The views, in the order of their keys 1, 2, ..."""
+    DEFAULT_MODE = "processes"
     BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(at), f"view('{name}')", name.capitalize(), show=False, id=f"view.{name}")
+            for at, name in enumerate(MODES, start=1)
+        ),
+        Binding("question_mark,f1", "help", "Help", id="app.help"),
+        Binding("ctrl+s", "picture", "Save a picture (SVG)", show=False, id="app.picture"),
         Binding("q,f10", "quit", "Quit", id="app.quit"),
         Binding("plus,equals_sign", "faster(-1)", "Look more often", show=False, id="app.faster"),
         Binding("minus", "faster(1)", "Look less often", show=False, id="app.slower"),
@@ -59,9 +71,6 @@ class TopApp(App[Exception]):
         self._trouble = ""
         self.playback = source if isinstance(source, Replay) else None
         self._puller = Puller(source, settings.refresh, self._deliver)
-
-    def get_default_screen(self) -> MainScreen:
-        return MainScreen(self.listing)
 
     def on_mount(self) -> None:
         self.theme = PLAIN if self.no_color else self.settings.theme
@@ -141,6 +150,35 @@ class TopApp(App[Exception]):
         """The screen of one process."""
 
     # ---- keys ----
+
+    def action_view(self, name: str) -> None:
+        """One of the views instead of what is there."""
+        if isinstance(self.screen, ModalScreen):
+            return
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        self.switch_mode(name)
+
+    def action_help(self) -> None:
+        if not isinstance(self.screen, ModalScreen):
+            self.push_screen(Help(self.screen))
+
+    def action_picture(self) -> None:
+        try:
+            path = self.save_screenshot(time.strftime("tokenix-top-%Y%m%d-%H%M%S.svg"))
+        except OSError as problem:
+            self.notify(f"no picture: {problem.strerror or problem}", severity="error")
+        else:
+            self.notify(f"saved {path}")
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """For the palette: all that a key does here."""
+        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+        for line in lines_of(screen):
+            yield SystemCommand(line.words, f"Key: {line.keys}", partial(self._press, line.key))
+
+    async def _press(self, key: str) -> None:
+        self.simulate_key(key)
 
     def action_freeze(self) -> None:
         self.frozen = not self.frozen

@@ -90,13 +90,13 @@ class History:
         return max(0, now.get(pid, 0) - then.get(pid, 0)) / max(now_s - then_s, 1e-9)
 
     def first_token_s(self, part: float, *classes: str) -> float | None:
-        """A quantile of the times to first token of the window, of those classes together; None:
-        there were none."""
+        """A quantile of the times to first token of the window, of those classes together or of
+        all; None: there were none."""
         new, old = self._ends()
         if new is None or old is None:
             return None
         counts = [0] * (len(self.bounds) + 1)
-        for name in classes:
+        for name in classes or new.ttft:
             since = old.ttft.get(name, [0] * len(counts))
             for at, number in enumerate(new.ttft.get(name, ())):
                 counts[at] += number - since[at]
@@ -132,11 +132,11 @@ class History:
             self._outputs.popleft()
 
     def _ends(self) -> tuple[_Latencies | None, _Latencies | None]:
-        """The newest and the oldest of the window; before the kernel's boot there was nothing."""
+        """The newest and the oldest of the window; of a machine that is younger: its boot."""
         if not self._latencies:
             return None, None
         new, old = self._latencies[-1], self._latencies[0]
-        if new is old or new.time_s < WINDOW_S:
+        if new.time_s < WINDOW_S:
             old = _Latencies(0.0, {}, 0, 0, 0)
         return new, old
 

@@ -78,10 +78,13 @@ class MainScreen(Screen[None]):
         _key("escape", "clear", "Show all", "clear"),
     ]
 
-    def __init__(self, listing: Listing) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.listing = listing
         self._form = FORMS[0]
+
+    @property
+    def listing(self) -> Listing:
+        return self.top.listing
 
     @property
     def top(self) -> "TopApp":

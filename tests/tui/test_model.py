@@ -1,0 +1,341 @@
+"""From looks to rows, gauges and graphs, without a screen."""
+
+import pytest
+
+from tokenix.tests.tui import worlds
+from tokenix.tests.tui.worlds import crowd, look, metrics, process
+from tokenix.tui.model import columns, palette, phrases, plot
+from tokenix.tui.model.gauges import gauges
+from tokenix.tui.model.history import History, quantile
+from tokenix.tui.model.listing import Listing, fitted
+from tokenix.tui.roll import ANSWERS, Roll
+from tokenix.tui.snapshot import Note
+
+
+def listing(*processes, **choices):
+    found = Listing(History(), **choices)
+    found.take(processes)
+    return found
+
+
+def pids(found):
+    return [line.process.pid for line in found.lines]
+
+
+# ---- histories ----
+
+
+def test_rates_are_growth_per_second():
+    history = History()
+    history.take(look(1.0, output_tokens=100, computed_tokens=500, swap__pages_out=7))
+    history.take(look(3.0, output_tokens=140, computed_tokens=900, swap__pages_out=17))
+    assert history.now("out_per_s") == 20
+    assert history.now("in_per_s") == 180
+    assert history.now("swap_out_per_s") == 5
+    assert list(history.series["out_per_s"]) == [0.0, 20.0]
+
+
+def test_another_machine_is_another_history():
+    history = History()
+    history.take(look(100.0, output_tokens=1000))
+    history.take(look(101.0, output_tokens=1100))
+    history.take(look(0.5, output_tokens=10))
+    assert list(history.series["out_per_s"]) == [0.0]
+
+
+def test_tokens_per_second_of_a_process_are_those_of_the_last_seconds():
+    history = History()
+    for second in range(10):
+        history.take(look(float(second), [process(1, output_tokens=second**2)]))
+    assert history.tokens_per_s(1) == pytest.approx((81 - 49) / 2)
+    assert history.tokens_per_s(2) == 0
+
+
+def test_latencies_are_those_of_the_last_minute():
+    history = History()
+    history.take(look(100.0, measured=metrics((0, 0, 90, 0), prompt_tokens=100)))
+    assert history.first_token_s(0.5) is None  # what was before the first look is not known
+    history.take(look(101.0, measured=metrics((10, 0, 90, 0), prompt_tokens=300, cached_tokens=50)))
+    assert history.first_token_s(0.5, "interactive") == pytest.approx(0.05)
+    assert history.first_token_s(0.5, "stream") is None
+    assert history.hit_rate() == pytest.approx(0.25)
+    history.take(look(170.0, measured=metrics((10, 0, 90, 0), prompt_tokens=300, cached_tokens=50)))
+    assert history.first_token_s(0.5) is None
+    assert history.hit_rate() is None
+
+
+def test_a_young_machine_is_known_from_its_boot():
+    history = History()
+    history.take(look(5.0, measured=metrics((4, 0, 0, 0))))
+    assert history.first_token_s(1.0) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "part", "value"),
+    [
+        ((0, 0, 0, 0), 0.5, None),
+        ((10, 0, 0, 0), 0.5, 0.05),
+        ((0, 10, 0, 0), 0.5, 0.3),
+        ((5, 5, 0, 0), 1.0, 0.5),
+        ((0, 0, 0, 3), 0.5, 1.0),  # above all bounds: at least the last one
+        ((8, 0, 2, 0), 0.9, 0.75),
+    ],
+)
+def test_quantiles_are_linear_within_a_bucket(counts, part, value):
+    found = quantile(worlds.TTFT_BOUNDS, counts, part)
+    assert found == (None if value is None else pytest.approx(value))
+
+
+# ---- gauges ----
+
+
+def test_gauges_tell_pages_by_tier_and_state():
+    history = History()
+    history.take(seen := look(processes=[process(1, level=0), process(2, level=2)]))
+    figures = gauges(seen, history)
+    device, host = figures.tiers
+    assert (device.name, device.total, device.used) == ("device", 1000, 620)
+    assert dict(device.parts) == {"held": 600, "transfer": 20, "cached": 80}
+    assert dict(host.parts) == {"host": 60, "transfer": 0, "cached": 40}
+    assert figures.states == {"run": 4, "wait": 2, "paused": 3, "stopped": 0, "ended": 0}
+    assert figures.levels == (1, 0, 1, 0, 0, 0, 0, 0, 0)
+    assert [(each.qos, each.count) for each in figures.waiting if each.count] == [("stream", 2)]
+
+
+def test_targets_stand_beside_the_latencies():
+    history = History()
+    history.take(look(1.0))
+    history.take(seen := look(2.0, measured=metrics((0, 0, 0, 4))))
+    (first,) = gauges(seen, history).first
+    assert (first.qos, first.p50_s, first.target_s) == ("interactive", 1.0, 1.0)
+
+
+# ---- the table ----
+
+
+def test_natural_orders():
+    found = listing(process(1, lead_s=2.0), process(2, lead_s=9.0), process(3, lead_s=None))
+    assert pids(found) == [2, 1, 3]
+    found.turn()
+    assert pids(found) == [3, 1, 2]
+    found.sort_by("pid")
+    assert pids(found) == [1, 2, 3]
+    found.sort_by("pid")
+    assert pids(found) == [3, 2, 1]
+
+
+@pytest.mark.parametrize("name", columns.BY_NAME)
+def test_every_column_sorts_and_shows(name):
+    found = listing(*crowd(40))
+    found.sort_by(name)
+    assert sorted(pids(found)) == list(range(1, 41))
+    column, width = columns.BY_NAME[name], columns.BY_NAME[name].width or 10
+    for line in found.lines:
+        assert (
+            len(fitted(column.text(line.process, found.extras(line)), width, column.left)) == width
+        )
+    first = pids(found)
+    found.turn()
+    if len({column.key(line.process, columns.NO_EXTRAS) for line in found.lines}) == 40:
+        assert pids(found) == first[::-1]
+
+
+def test_sorting_by_the_next_column_goes_round():
+    found = listing(process(1), process(2), sorted_by="pid")
+    found.sort_beside(1, ["pid", "class", "lead"])
+    assert found.sorted_by == "class"
+    found.sort_beside(-2, ["pid", "class", "lead"])
+    assert found.sorted_by == "lead"
+
+
+def test_forks_are_below_their_parents():
+    found = listing(process(1), process(2), process(3, parent=1), process(4, parent=3))
+    found.fold(True)
+    assert [(line.process.pid, line.branch) for line in found.lines] == [
+        (1, ""), (3, r"\_ "), (4, r"   \_ "), (2, ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("globex", [2]), ("paused", [2]), ("acme runs", [1]), ("nobody", []), ("", [1, 2])],
+)
+def test_find(words, expected):
+    found = listing(process(1), process(2, tenant="globex", state="swapped"), sorted_by="pid")
+    found.search(words)
+    assert pids(found) == expected
+    assert (found.chosen is None) == (not expected)
+
+
+def test_prompts_are_neither_shown_nor_found_unless_asked_for():
+    found = listing(process(1, name="my secret"))
+    assert "secret" not in " ".join(found.cells(found.lines[0], columns.fitting(200)))
+    found.search("secret")
+    assert not found.lines
+    found.prompts = True
+    found.search("secret")
+    assert "my secret" in " ".join(found.cells(found.lines[0], columns.fitting(200)))
+
+
+def test_what_strangers_wrote_moves_no_cursor():
+    found = listing(process(1, name="a\x1b[2Jb", tenant="x\ny"), prompts=True)
+    text = " ".join(found.cells(found.lines[0], columns.fitting(200)))
+    assert "\x1b" not in text and "\n" not in text and "a?[2Jb" in text
+
+
+def test_the_cursor_stays_at_its_line_or_follows_its_process():
+    found = listing(process(1, lead_s=9.0), process(2, lead_s=5.0), process(3, lead_s=1.0))
+    found.move(1)
+    found.take([process(1, lead_s=0.5), process(2, lead_s=5.0), process(3, lead_s=7.0)])
+    assert found.chosen.pid == 2
+    found.follow = True
+    found.take([process(1, lead_s=0.5), process(2, lead_s=0.1), process(3, lead_s=7.0)])
+    assert (found.cursor, found.chosen.pid) == (2, 2)
+    found.take([process(3)])
+    assert (found.cursor, found.chosen.pid) == (0, 3)
+    found.take([])
+    assert (found.cursor, found.chosen) == (0, None)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 100, 120, 160, 300])
+def test_columns_fit_and_the_sorted_one_is_there(width):
+    for name in columns.BY_NAME:
+        shown = columns.fitting(width, name)
+        assert sum(cells for _, cells in shown) + len(shown) - 1 <= width
+        assert name in [column.name for column, _ in shown]
+    names = [column.name for column, _ in columns.fitting(width)]
+    assert names == [name for name in columns.BY_NAME if name in names], "the order stays"
+    assert width < 160 or len(names) == len(columns.COLUMNS)
+
+
+def test_80_columns_show_what_matters():
+    names = {column.name for column, _ in columns.fitting(79)}
+    assert {"pid", "class", "level", "state", "output", "lead", "ttft", "device"} <= names
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0, "   "), (1 / 24, "▏  "), (0.5, "█▌ "), (1, "███"), (7, "███"), (-1, "   ")],
+)
+def test_bars(share, shown):
+    assert columns.bar(share, 3) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(0, "0"), (9999, "9999"), (12_345, "12.3k"), (123_456, "123k"), (5e6, "5.0M"), (7.2e12, "7T")],
+)
+def test_counts_take_five_characters(number, shown):
+    assert columns.count(number) == shown
+    assert len(columns.count(number)) <= 5
+
+
+def test_every_state_has_a_look_of_its_own():
+    marks = [look.mark for look in palette.STATES.values()]
+    assert len(set(marks)) == len(marks)
+    assert all(len(look.word) <= 8 for look in palette.STATES.values())
+    assert palette.state_of("ready", ("signal",)).word == "stopped"
+    assert palette.state_of("stopped", ("input",)).word == "input"
+    assert palette.state_of("unheard-of").mark == "?"
+
+
+# ---- graphs and phrases ----
+
+
+def dots(lines):
+    return [[ord(char) - plot.BLANK for char in line] for line in lines]
+
+
+def test_graphs_are_filled_from_below_and_end_at_the_right():
+    (line,) = plot.braille([4.0], 2, 1, 4.0)
+    assert dots([line]) == [[0, 0xB8]]
+    upper, lower = dots(plot.braille([8.0, 4.0], 1, 2, 8.0))
+    assert (upper, lower) == ([0x47], [0xFF])
+    assert dots(plot.braille([0.001, 0.0], 1, 1, 8.0)) == [[0x40]], "what there is shows"
+    assert dots(plot.braille([99.0, 99.0], 1, 1, 8.0)) == [[0xFF]]
+
+
+@pytest.mark.parametrize(
+    ("samples", "least", "top"),
+    [
+        ([], 1.0, 1.0),
+        ([3.2], 1.0, 4.0),
+        ([101.0], 1.0, 150.0),
+        ([0.3], 0.1, 0.3),
+        ([1.0], 10.0, 10.0),
+    ],
+)
+def test_ceilings_are_round(samples, least, top):
+    assert plot.ceiling(samples, least) == pytest.approx(top)
+
+
+@pytest.mark.parametrize("width", [20, 33, 79, 160])
+def test_meters_are_as_wide_as_they_are_told(width):
+    history = History()
+    history.take(seen := look())
+    for tier in gauges(seen, history).tiers:
+        line = phrases.tier_line(tier, width, 1024.0)
+        assert sum(len(text) for text, _ in line) <= max(width, 22)
+
+
+def test_a_tier_that_holds_anything_shows_it():
+    (device, _) = gauges(seen := look(frames__cached=1.0), filled(seen)).tiers
+    assert any(text == "▒" for text, _ in phrases.tier_bar(device, 20))
+
+
+def filled(seen):
+    history = History()
+    history.take(seen)
+    return history
+
+
+def test_notes_are_wrapped_and_the_newest_is_last():
+    notes = [Note(1.0, "text", "old " * 20), Note(62.0, "success", "new " * 10)]
+    lines = ["".join(text for text, _ in line) for line in phrases.notes(notes, 30, 3)]
+    assert lines[0].startswith(" 1:02  new new")
+    assert len(lines) == 2, "the old one does not fit"
+    assert phrases.notes([], 30, 3) == []
+
+
+# ---- the roll ----
+
+
+def test_a_small_machine_is_known_as_it_is():
+    shelf, roll = worlds.Shelf(crowd(20), 10), Roll()
+    assert roll.take(shelf, ()) == tuple(shelf.processes.values())
+    assert shelf.answers == 2
+    del shelf.processes[7]
+    assert 7 not in [found.pid for found in roll.take(shelf, ())]
+
+
+def test_a_look_at_a_crowd_asks_for_so_much_and_no_more():
+    shelf, roll = worlds.Shelf(crowd(100), 10), Roll()
+    for _ in range(5):
+        before = shelf.answers
+        found = roll.take(shelf, [3, 5])
+        assert shelf.answers - before <= ANSWERS + 2
+    assert [each.pid for each in found] == list(range(1, 101))
+
+
+def test_of_a_crowd_newcomers_and_those_on_screen_are_of_now():
+    shelf, roll = worlds.Shelf(crowd(100), 10), Roll()
+    for _ in range(3):
+        roll.take(shelf, ())
+    shelf.processes[101] = process(101)
+    shelf.processes[50] = process(50, output_tokens=4242)
+    del shelf.processes[60]
+    found = {each.pid: each for each in roll.take(shelf, [50, 60])}
+    assert found[50].output_tokens == 4242
+    assert 60 not in found
+    assert 101 in found
+
+
+def test_of_a_crowd_those_that_are_gone_go_within_two_rounds():
+    shelf, roll = worlds.Shelf(crowd(100), 10), Roll()
+    for _ in range(3):
+        roll.take(shelf, ())
+    for pid in range(1, 91):
+        del shelf.processes[pid]
+    for _ in range(6):
+        found = roll.take(shelf, ())
+    assert [each.pid for each in found] == list(range(91, 101))
