@@ -1,6 +1,6 @@
 """Attention of one new token of each row over its pages, and the sum of the splits.
 
-    block    a row, a kv head (and up to 8 of its query heads), SPLIT_TOKENS keys
+    block    a row, a kv head (and up to 5 of its query heads), SPLIT_TOKENS keys
     warp     a quarter of the tokens: 4 warps take turns of `unroll` * tokens_per_warp keys
     lanes    the numbers of one token, 16 bytes of K and of V each
 
@@ -36,8 +36,8 @@ from tokenix.drivers.cuda.kernels.words import (
 
 WARPS = 4
 THREADS = 32 * WARPS
-MOST_HEADS = 8
-"""Query heads of one block; more would not fit into registers."""
+MOST_HEADS = 5
+"""Query heads of one block; with 6 Ampere runs out of registers."""
 
 ALL = 0xFFFFFFFF
 
@@ -182,7 +182,7 @@ def _make_weigh(t: Tiling) -> Any:
                 acc[g, e] *= c
             for u in range(unroll):
                 weight = exp2(x[u, g] - peak)
-                x[u, g] = weight if x[u, g] > LEAST else float32(0.0)
+                x[u, g] = float32(0.0) if x[u, g] <= LEAST else weight
                 weights[g] += x[u, g]
         for u in range(unroll):
             for e in range(mine):

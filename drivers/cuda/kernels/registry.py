@@ -1,0 +1,194 @@
+"""Which kernels there are for a model, and which of them are used.
+
+An op may have several implementations, in order of preference. Each says for a shape whether it can
+do it. With a way to measure them on the device, the quickest of those that compile is taken.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenix.drivers.cuda.kernels import abi, append, decode, frames
+from tokenix.drivers.cuda.kernels.abi import Op
+from tokenix.drivers.cuda.kernels.append import Vector
+from tokenix.drivers.cuda.kernels.build import Arch, compile_python
+from tokenix.drivers.cuda.kernels.cubins import Cubins
+from tokenix.drivers.cuda.kernels.decode import Tiling
+from tokenix.drivers.cuda.kernels.pages import DIMS, MOST_GROUP
+from tokenix.drivers.cuda.kernels.words import Kind, as_plain
+from tokenix.drivers.kvkind import KvKind
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What kernels need to know of a model. ValueError if there are none for it."""
+
+    kv: KvKind
+    x: Kind
+    heads: int
+    kv_heads: int
+    dim: int
+    bias: bool = False
+    norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dim not in DIMS:
+            known = ", ".join(map(str, DIMS))
+            raise ValueError(f"a head dim of {self.dim} is not supported on GPUs; {known} are")
+        if self.heads % self.kv_heads or not 1 <= self.group <= MOST_GROUP:
+            raise ValueError(
+                f"{self.heads} query heads for {self.kv_heads} kv heads are not supported on GPUs; "
+                f"1 to {MOST_GROUP} for each are"
+            )
+
+    @property
+    def group(self) -> int:
+        return self.heads // self.kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Machine code of an op, and how it is launched."""
+
+    op: Op
+    technique: str
+    image: bytes
+    threads: int
+    grid: Callable[..., Grid]
+    """(rows, splits=1) -> blocks. Rows: what the op has one of for each, in the README."""
+    shared_bytes: int = 0
+    """Dynamic shared memory of a block."""
+
+    @property
+    def symbol(self) -> str:
+        return self.op.name
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a kernel is made for one shape. `variant` names all that its code depends on."""
+
+    op: Op
+    technique: str
+    variant: str
+    compile: Callable[[Arch], bytes]
+    threads: int
+    grid: Callable[..., Grid]
+    shared_bytes: int = 0
+
+    def build(self, arch: Arch, cubins: Cubins) -> Kernel:
+        """From what is kept, or compiled. RuntimeError if the compiler refuses."""
+        name = f"{self.op.name}-{self.technique}"
+        image = cubins.find(name, self.variant, arch, lambda: self.compile(arch))
+        return Kernel(self.op, self.technique, image, self.threads, self.grid, self.shared_bytes)
+
+
+Implementation = Callable[[Shape], Recipe | None]
+"""What makes an op for a shape; None if it cannot."""
+
+
+def _python(
+    op: Op, variant: Any, function: Callable[..., None], grid: Callable[..., Grid], threads: int,
+    blocks: int = 1,
+) -> Recipe:  # fmt: skip
+    def build(arch: Arch) -> bytes:
+        return compile_python(op, function, arch, (threads, blocks))
+
+    return Recipe(op, "numba", repr(variant), build, threads, grid)
+
+
+def _append(shape: Shape) -> Recipe | None:
+    kv = as_plain(shape.kv)
+    if kv is None:
+        return None
+    vector = Vector(shape.x, kv, shape.dim, shape.bias, shape.norm)
+    every = shape.heads + 2 * shape.kv_heads
+
+    def grid(rows: int, splits: int = 1) -> Grid:
+        return -(-rows * every // append.WARPS), 1, 1
+
+    return _python(abi.APPEND, vector, append.make_append(vector), grid, append.THREADS)
+
+
+def _decode(shape: Shape) -> Recipe | None:
+    kv = as_plain(shape.kv)
+    if kv is None:
+        return None
+    tiling = Tiling(kv, shape.group, shape.dim)
+
+    def grid(rows: int, splits: int = 1) -> Grid:
+        return rows, shape.kv_heads * tiling.tiles, splits
+
+    function, blocks = decode.make_decode(tiling), 4 if tiling.heads <= 4 else 2
+    return _python(abi.DECODE, tiling, function, grid, decode.THREADS, blocks)
+
+
+def _combine(shape: Shape) -> Recipe | None:
+    def grid(rows: int, splits: int = 1) -> Grid:
+        return -(-rows * shape.heads // decode.WARPS), 1, 1
+
+    function = decode.make_combine(shape.x, shape.dim)
+    return _python(abi.COMBINE, (shape.x, shape.dim), function, grid, decode.THREADS)
+
+
+def _frame_grid(rows: int, splits: int = 1) -> Grid:
+    return frames.BLOCKS_PER_FRAME, rows, 1
+
+
+def _copy(shape: Shape) -> Recipe | None:
+    return _python(abi.COPY, "", frames.make_copy(), _frame_grid, frames.THREADS)
+
+
+def _poison(shape: Shape) -> Recipe | None:
+    return _python(abi.POISON, "", frames.make_poison(), _frame_grid, frames.THREADS)
+
+
+def _gather(shape: Shape) -> Recipe | None:
+    def grid(rows: int, splits: int = 1) -> Grid:
+        return min(rows, frames.MOST_GATHER_BLOCKS), 1, 1
+
+    return _python(abi.GATHER, "", frames.make_gather(), grid, frames.THREADS)
+
+
+IMPLEMENTATIONS: Mapping[str, tuple[Implementation, ...]] = {
+    "append": (_append,),
+    "decode": (_decode,),
+    "combine": (_combine,),
+    "copy": (_copy,),
+    "poison": (_poison,),
+    "gather": (_gather,),
+}
+"""For each op, the preferred one first."""
+
+
+def find_recipes(shape: Shape) -> dict[str, list[Recipe]]:
+    """All that can be made for a shape, by op."""
+    offers = {
+        op: [recipe for make in makers if (recipe := make(shape)) is not None]
+        for op, makers in IMPLEMENTATIONS.items()
+    }
+    return {op: recipes for op, recipes in offers.items() if recipes}
+
+
+def build_kernels(
+    shape: Shape, arch: Arch, cubins: Cubins, measure: Callable[[Kernel], float] | None = None
+) -> dict[str, Kernel]:
+    """A kernel for each op that there is one for. `measure` gives seconds of a typical launch;
+    it is asked where there is a choice, and without it the preferred one is taken. RuntimeError if
+    an op's implementations are all refused by their compilers."""
+    chosen: dict[str, Kernel] = {}
+    for op, recipes in find_recipes(shape).items():
+        built: list[Kernel] = []
+        refused: list[str] = []
+        for recipe in recipes if measure is not None else recipes[:1]:
+            try:
+                built.append(recipe.build(arch, cubins))
+            except RuntimeError as error:
+                refused.append(str(error))
+        if not built:
+            raise RuntimeError(f"no {op} kernel for compute capability {arch}: {refused[0]}")
+        costs = [measure(kernel) for kernel in built] if measure and len(built) > 1 else [0.0]
+        chosen[op] = built[costs.index(min(costs))]
+    return chosen

@@ -1,0 +1,122 @@
+"""Which kernel is used, and what is kept of what was compiled."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenix.drivers.cuda.kernels import registry
+from tokenix.drivers.cuda.kernels.abi import COPY, OPS
+from tokenix.drivers.cuda.kernels.cubins import Cubins
+from tokenix.drivers.cuda.kernels.registry import Kernel, Recipe, Shape, build_kernels, find_recipes
+
+LLAMA = Shape("bf16", "bf16", 32, 8, 128)
+HOPPER = (9, 0)
+
+
+def offer(technique: str, compile: Callable[[Any], bytes]) -> Callable[[Shape], Recipe]:
+    return lambda shape: Recipe(COPY, technique, "", compile, 32, lambda rows, splits=1: (1, 1, 1))
+
+
+class Compiler:
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> bytes:
+        self.calls += 1
+        return b"code"
+
+
+def refuse(arch: Any) -> bytes:
+    raise RuntimeError("no such instruction")
+
+
+@pytest.fixture
+def cubins(tmp_path: Path) -> Cubins:
+    return Cubins(tmp_path / "cubins")
+
+
+def choose(
+    monkeypatch: pytest.MonkeyPatch, cubins: Cubins, measure: Any, *offers: Any
+) -> dict[str, Kernel]:
+    monkeypatch.setattr(registry, "IMPLEMENTATIONS", {"copy": offers})
+    return build_kernels(LLAMA, HOPPER, cubins, measure)
+
+
+def test_the_quickest_is_taken(monkeypatch: pytest.MonkeyPatch, cubins: Cubins) -> None:
+    slow, quick = offer("slow", lambda arch: b"s"), offer("quick", lambda arch: b"q")
+    seconds = {b"s": 2.0, b"q": 1.0}
+    chosen = choose(monkeypatch, cubins, lambda kernel: seconds[kernel.image], slow, quick)
+    assert chosen["copy"].technique == "quick"
+    chosen = choose(monkeypatch, cubins, lambda kernel: 1.0, slow, quick)
+    assert chosen["copy"].technique == "slow", "of equals the preferred one"
+
+
+def test_without_a_measure_the_preferred_one_is_taken_and_nothing_else_compiled(
+    monkeypatch: pytest.MonkeyPatch, cubins: Cubins
+) -> None:
+    first, other = Compiler(), Compiler()
+    offers = offer("first", lambda arch: first()), offer("other", lambda arch: other())
+    chosen = choose(monkeypatch, cubins, None, *offers)
+    assert chosen["copy"].technique == "first" and (first.calls, other.calls) == (1, 0)
+
+
+def test_what_is_refused_is_passed_over(monkeypatch: pytest.MonkeyPatch, cubins: Cubins) -> None:
+    other = offer("other", lambda arch: b"o")
+    chosen = choose(monkeypatch, cubins, lambda kernel: 1.0, offer("new", refuse), other)
+    assert chosen["copy"].technique == "other"
+    with pytest.raises(RuntimeError, match=r"no copy kernel .*no such instruction"):
+        choose(monkeypatch, cubins, None, offer("new", refuse))
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "words"),
+    [(32, 8, 72, "head dim of 72"), (34, 2, 64, "34 query heads"), (7, 2, 64, "7 query heads")],
+)
+def test_shapes_without_kernels_are_told(heads: int, kv_heads: int, dim: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Shape("bf16", "bf16", heads, kv_heads, dim)
+
+
+def test_grids() -> None:
+    recipes = {op: found[0] for op, found in find_recipes(LLAMA).items()}
+    assert recipes["append"].grid(5) == (60, 1, 1)
+    assert recipes["decode"].grid(5, 3) == (5, 8, 3)
+    assert recipes["combine"].grid(5, 3) == (40, 1, 1)
+    assert recipes["copy"].grid(2) == (32, 2, 1)
+    assert recipes["gather"].grid(99) == (16, 1, 1)
+    assert set(recipes) <= set(OPS)
+
+
+def test_variants_differ_in_name() -> None:
+    shapes = [LLAMA, Shape("f16", "bf16", 32, 8, 128), Shape("bf16", "bf16", 16, 8, 128)]
+    assert len({find_recipes(shape)["decode"][0].variant for shape in shapes}) == 3
+
+
+def test_machine_code_is_compiled_once(cubins: Cubins) -> None:
+    compiler = Compiler()
+    for _ in range(2):
+        assert cubins.find("copy", "", HOPPER, compiler) == b"code"
+    assert compiler.calls == 1
+    cubins.find("copy", "other", HOPPER, compiler)
+    cubins.find("copy", "", (8, 0), compiler)
+    assert compiler.calls == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 36, b"x" * 10])
+def test_damaged_files_are_made_again(cubins: Cubins, damage: bytes) -> None:
+    compiler = Compiler()
+    cubins.find("copy", "", HOPPER, compiler)
+    (path,) = cubins.folder.iterdir()
+    path.write_bytes(damage)
+    assert cubins.find("copy", "", HOPPER, compiler) == b"code" and compiler.calls == 2
+    assert cubins.find("copy", "", HOPPER, compiler) == b"code" and compiler.calls == 2
+
+
+def test_a_folder_that_cannot_be_made_only_costs_time(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    compiler = Compiler()
+    assert Cubins(tmp_path / "file").find("copy", "", HOPPER, compiler) == b"code"
