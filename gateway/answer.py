@@ -13,6 +13,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -23,7 +24,9 @@ from tokenix.gateway.config import GatewayConfig
 from tokenix.gateway.door import Gate, refuse
 from tokenix.gateway.errors import ApiError, internal, unavailable
 from tokenix.gateway.generation import Generation
+from tokenix.gateway.protocol import Body, body_of
 from tokenix.syscalls.aio import Syscalls
+from tokenix.syscalls.alarm import Later
 
 log = structlog.get_logger("tokenix.gateway")
 
@@ -45,11 +48,11 @@ class Events:
     """The body of a streamed answer. It begins with its first byte, so that what fails before can
     still be an error of its own."""
 
-    def __init__(self, send: Send, send_body: Send) -> None:
-        """`send` is asked to begin the response, `send_body` to go on with it: tokens need not pass
-        all layers that wait for its beginning."""
+    def __init__(self, send: Send, body: Body) -> None:
+        """`send` is asked to begin the response, `body` to go on with it: tokens need not pass all
+        layers that wait for its beginning."""
         self._send: Any = send
-        self._send_body: Any = send_body
+        self._body = body
         self._loop = asyncio.get_running_loop()
         self._free: asyncio.Future[None] | None = None
         """Done when the write that waits for the client is over."""
@@ -64,9 +67,7 @@ class Events:
 
     async def write(self, data: bytes, more: bool = True) -> None:
         """Send some events; returns when the connection has room for more."""
-        if not data.isascii():
-            for line_end, escaped in _LINE_ENDS:
-                data = data.replace(line_end, escaped)
+        data = _on_one_line(data)
         while self._free is not None:
             await asyncio.shield(self._free)
         self._free = free = self._loop.create_future()
@@ -76,10 +77,24 @@ class Events:
                 self.started = True
                 start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
                 await self._send(start)
-            await self._send_body({"type": "http.response.body", "body": data, "more_body": more})
+            await self._body.send(data, more)
         finally:
             self._free = None
             free.set_result(None)
+
+    def push(self, data: bytes) -> Later | None:
+        """The same, done at once where nothing has to be waited for; or else what has to be."""
+        if self.started and self._free is None and self._body.push(_on_one_line(data)):
+            self.sent_s = time.monotonic()
+            return None
+        return partial(self.write, data)
+
+
+def _on_one_line(data: bytes) -> bytes:
+    if not data.isascii():
+        for line_end, escaped in _LINE_ENDS:
+            data = data.replace(line_end, escaped)
+    return data
 
 
 class Answer(ABC):
@@ -114,7 +129,7 @@ class Answer(ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]
-        events = Events(send, state["send"])
+        events = Events(send, body_of(scope))
         with state["traffic"].stream() if self.streams else contextlib.nullcontext():
             try:
                 await self._serve(state["notes"], state["gate"], receive, send, events)

@@ -6,6 +6,7 @@ its text and a write.
 
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from tokenix.gateway.likely import ChatLogprobs, shown
 from tokenix.gateway.serving import Serving
 from tokenix.gateway.tools import Call, CallFinder
 from tokenix.gateway.usage import Timings, Usage, sum_usage, timings_of, usage_of
+from tokenix.syscalls.alarm import Later
 from tokenix.syscalls.types import Output, ReadResult, Rusage, text_of
 
 Finish = Literal["stop", "length", "tool_calls"]
@@ -159,7 +161,7 @@ class ChatAnswer(Answer):
         choices: dict[int, ChatChoice] = {}
         job = self._job
 
-        async def take(index: int, result: ReadResult) -> None:
+        def take(index: int, result: ReadResult) -> None:
             turn = self._turns[index]
             text = text_of(result)
             turn.texts += [one for one in turn.push(text, False) if isinstance(one, str)]
@@ -211,18 +213,21 @@ class ChatAnswer(Answer):
         }  # fmt: skip
         head = b"data: " + encode(common)[:-1] + b',"choices":['
         heads = [head + b'{"index":%d,"delta":' % index for index in range(job.count)]
+        befores = [head + b'{"content":' for head in heads]
         empty = b',"usage":null' if job.usage else b""
         plain = b',"logprobs":null,"finish_reason":null}]' + empty + b"}\n\n"
+        behind = b"}" + plain
         simple = not job.has_tools and job.top < 0 and not job.usage_always
 
-        async def take(index: int, result: ReadResult) -> None:
+        def take(index: int, result: ReadResult) -> Later | None:
             turn = self._turns[index]
-            if simple and turn.spoken:  # the way of nearly all tokens
-                turn.count(result, -1)
-                text = text_of(result)
-                if text:
-                    await events.write(heads[index] + b'{"content":' + encode(text) + b"}" + plain)
-                return
+            if not simple or not turn.spoken:
+                return partial(write_deltas, index, result)
+            turn.count(result, -1)
+            text = text_of(result)  # the way of nearly all tokens
+            return events.push(befores[index] + encode(text) + behind) if text else None
+
+        async def write_deltas(index: int, result: ReadResult) -> None:
             data = await self._deltas(index, result, False, heads[index], plain)
             if data:
                 await events.write(data)

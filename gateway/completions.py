@@ -1,6 +1,7 @@
 """Answers to POST /v1/completions, whole and streamed."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from tokenix.gateway.job import Job
 from tokenix.gateway.likely import TextLogprobs, shown
 from tokenix.gateway.serving import Serving
 from tokenix.gateway.usage import Timings, Usage, sum_usage, timings_of, usage_of
+from tokenix.syscalls.alarm import Later
 from tokenix.syscalls.types import Output, ReadResult, Rusage, text_of
 
 encode = msgspec.json.Encoder().encode
@@ -86,7 +88,7 @@ class TextAnswer(Answer):
         serving, job = self._serving, self._job
         choices: dict[int, TextChoice] = {}
 
-        async def take(index: int, result: ReadResult) -> None:
+        def take(index: int, result: ReadResult) -> None:
             passage = self._passages[index]
             passage.texts.append(text_of(result))
             passage.count(result, job.top)
@@ -130,13 +132,17 @@ class TextAnswer(Answer):
         plain = b',"logprobs":null,"finish_reason":null}]' + empty + b"}\n\n"
         simple = job.top < 0 and not job.usage_always
 
-        async def take(index: int, result: ReadResult) -> None:
+        def take(index: int, result: ReadResult) -> Later | None:
             passage, text = self._passages[index], text_of(result)
             passage.count(result, job.top)
-            if text and simple:  # the way of nearly all tokens
-                await events.write(heads[index] + encode(text) + plain)
-            elif text:
-                await events.write(heads[index] + encode(text) + await self._rest(passage, empty))
+            if not text:
+                return None
+            if not simple:
+                return partial(write_with_rest, passage, heads[index] + encode(text))
+            return events.push(heads[index] + encode(text) + plain)  # the way of nearly all tokens
+
+        async def write_with_rest(passage: Passage, data: bytes) -> None:
+            await events.write(data + await self._rest(passage, empty))
 
         async def ended(index: int, result: ReadResult, usage: Rusage) -> None:
             passage, text = self._passages[index], text_of(result)

@@ -103,7 +103,7 @@ class Door:
         span = self._spans.begin(scope["path"], headers, request_id)
         scope["state"] |= {
             "request_id": request_id, "notes": notes, "gate": self._gate, "traffic": self._traffic,
-            "span": span, "send": send,
+            "span": span,
         }  # fmt: skip
 
         async def reply(message: Message) -> None:

@@ -9,6 +9,7 @@ and waited for before `run` returns, so that nothing of a request outlives it.
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,10 +17,11 @@ from anyio.abc import TaskGroup
 from tokenix.gateway.errors import ApiError, of_ending, of_kernel
 from tokenix.gateway.job import Job
 from tokenix.syscalls.aio import Syscalls
+from tokenix.syscalls.alarm import Later
 from tokenix.syscalls.types import Pid, ReadResult, Rusage, Signal
 
-Take = Callable[[int, ReadResult], Awaitable[None]]
-"""Takes what one answer, by its index, has brought."""
+Take = Callable[[int, ReadResult], Later | None]
+"""Takes what one answer, by its index, has brought; what is to be waited for before the next."""
 
 Ended = Callable[[int, ReadResult, Rusage], Awaitable[None]]
 """Takes the last result of an answer, and what it has used."""
@@ -97,29 +99,37 @@ class Generation:
     ) -> None:
         """Read one process to the end of its turn; the first of n forks the others."""
         forks = self._job.n - 1 if index % self._job.n == 0 else 0
-        async with contextlib.aclosing(self._kernel.follow(pid)) as results:
-            async for result in results:
-                if self.begun_s is None:
-                    self.begun_s = time.monotonic()
-                if forks and group is not None:
-                    await self._fork(pid, index, forks, take, ended, group)
-                    forks = 0
-                end = result.turn_ended
-                if end is None and not result.eof:
-                    await take(index, result)
-                    continue
-                reason = end.reason if end is not None else result.reason
-                problem = None if reason is None else of_ending(reason, result)
-                if problem is not None:
-                    raise problem
-                await self._finish(pid, index, result, ended)
+
+        def read(result: ReadResult) -> Later | None:
+            nonlocal forks
+            if self.begun_s is None:
+                self.begun_s = time.monotonic()
+            if forks and group is not None:
+                count, forks = forks, 0
+                return partial(
+                    self._fork, pid, index, count, take, ended, group, partial(read, result)
+                )
+            end = result.turn_ended
+            if end is None and not result.eof:
+                return take(index, result)
+            reason = end.reason if end is not None else result.reason
+            problem = None if reason is None else of_ending(reason, result)
+            if problem is not None:
+                raise problem
+            return partial(self._finish, pid, index, result, ended)
+
+        await self._kernel.pour(pid, read)
 
     async def _fork(
-        self, pid: Pid, index: int, count: int, take: Take, ended: Ended, group: TaskGroup
-    ) -> None:
+        self, pid: Pid, index: int, count: int, take: Take, ended: Ended, group: TaskGroup,
+        then: Callable[[], Later | None],
+    ) -> None:  # fmt: skip
         for number, child in enumerate(await self._kernel.fork(pid, count, afresh=True), 1):
             self._living[child] = index + number
             group.start_soon(self._follow, child, index + number, take, ended, group)
+        rest = then()
+        if rest is not None:
+            await rest()
 
     async def _finish(self, pid: Pid, index: int, result: ReadResult, ended: Ended) -> None:
         if not result.eof:

@@ -8,7 +8,12 @@ import asyncio
 import socket
 from typing import Any, ClassVar, Final
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from litestar.types import Scope
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from tokenix.gateway.config import Limits
 from tokenix.gateway.errors import ApiError, invalid
@@ -16,6 +21,39 @@ from tokenix.gateway.errors import ApiError, invalid
 UNSENT_BYTES: Final = 64 << 10
 """Of a stream that its client has not taken, kept here and again by the system. More would only
 hide from the kernel how far its reader is."""
+
+
+BODY: Final = "tokenix.body"
+"""An extension of the scope (ASGI's "extensions"): the `Body` of its response."""
+
+
+class Body:
+    """The body of one response that comes in pieces, past the layers that only mind its start."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def push(self, piece: bytes) -> bool:
+        """Send a piece at once, as `send` does; False, and nothing is sent, if the client has not
+        taken enough of what was sent before."""
+        cycle = self._cycle
+        if cycle.flow.write_paused:
+            return False
+        if not cycle.disconnected:
+            assert cycle.chunked_encoding and not cycle.response_complete, "begun, and not ended"
+            cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
+
+    async def send(self, piece: bytes, more: bool) -> None:
+        """Send a piece; returns when the client has taken enough of what was sent before."""
+        await self._cycle.send({"type": "http.response.body", "body": piece, "more_body": more})
+
+
+def body_of(scope: Scope) -> Body:
+    """Of the response to a request that this server has brought."""
+    body = (scope.get("extensions") or {})[BODY]
+    assert isinstance(body, Body)
+    return body
 
 
 class Connection(HttpToolsProtocol):
@@ -63,6 +101,8 @@ class Connection(HttpToolsProtocol):
         self._unwatch()
         if not self._refused:
             super().on_headers_complete()
+            extensions: Any = {BODY: Body(self.cycle)}
+            self.scope["extensions"] = extensions
 
     def on_body(self, body: bytes) -> None:
         if not self._refused:

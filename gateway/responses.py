@@ -11,6 +11,7 @@ from tokenix.gateway.job import Job
 from tokenix.gateway.responsebody import ResponseBody, TextOptions
 from tokenix.gateway.serving import Serving
 from tokenix.gateway.usage import PromptDetails, Timings, timings_of
+from tokenix.syscalls.alarm import Later
 from tokenix.syscalls.types import ExitReason, ReadResult, Rusage, text_of
 
 encode = msgspec.json.Encoder().encode
@@ -113,7 +114,7 @@ class ResponseAnswer(Answer):
         return self._event("error", code=info.code, message=info.message, param=info.param)
 
     async def generate(self, send: Send) -> None:
-        async def take(_: int, result: ReadResult) -> None:
+        def take(_: int, result: ReadResult) -> None:
             self._texts.append(text_of(result))
 
         await self.generation.run(take, self._ended)
@@ -129,23 +130,25 @@ class ResponseAnswer(Answer):
         place = {"item_id": self._serving.name("msg"), "output_index": 0, "content_index": 0}
         begun = False
 
-        async def say(text: str) -> None:
+        def say(text: str) -> bytes:
             nonlocal begun
             data = b"" if begun else self._beginning()
             begun = True
             if text:
                 data += self._event("response.output_text.delta", **place, delta=text, logprobs=[])
-            if data:
-                await events.write(data)
+            return data
 
-        async def take(_: int, result: ReadResult) -> None:
+        def take(_: int, result: ReadResult) -> Later | None:
             text = text_of(result)
             self._texts.append(text)
-            await say(text)
+            data = say(text)
+            return events.push(data) if data else None
 
         async def ended(index: int, result: ReadResult, usage: Rusage) -> None:
             await self._ended(index, result, usage)
-            await say(self._texts[-1])
+            data = say(self._texts[-1])
+            if data:
+                await events.write(data)
 
         await self.generation.run(take, ended)
         message = self._message(self._status)

@@ -49,8 +49,9 @@ class TurnEnd:
     """The stop string that ended it; "" if none did."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadResult:
+class ReadResult(msgspec.Struct, frozen=True, gc=False):
+    """What a read has brought."""
+
     outputs: tuple[Output, ...]
     turn_ended: TurnEnd | None = None
     """Set once, with the last outputs of a turn. The process may go on if its stdin is open."""

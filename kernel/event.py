@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from tokenix.drivers.ops import Command as DeviceCommand
 from tokenix.drivers.ops import Completion
 from tokenix.kernel.calls import KernelError, Principal, Read, Request, Wait
@@ -16,8 +18,7 @@ class Call:
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """The one answer to a call: its result, or an error."""
 
     call_id: int

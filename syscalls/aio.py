@@ -8,9 +8,7 @@ trio (anyio).
 """
 
 import contextlib
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
@@ -37,8 +35,9 @@ from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import endings, inproc, requests
+from tokenix.syscalls.alarm import Alarm, Pouring, Take
 from tokenix.syscalls.inproc import Answer
-from tokenix.syscalls.port import Port
+from tokenix.syscalls.port import Flow, Port
 from tokenix.syscalls.requests import Prompt, SpawnOptions
 from tokenix.syscalls.texts import (
     Detokenize,
@@ -122,32 +121,55 @@ class Syscalls:
                 text = endings.text_of(result)
                 if text:
                     yield text
-                if _ends(result):
+                if endings.ends_turn(result):
                     endings.raise_if_failed(pid, result)
 
     async def follow(self, pid: Pid) -> AsyncGenerator[ReadResult, None]:
         """What reads of the present turn bring, one after another; the last one ends it. Who leaves
         it early closes it (`contextlib.aclosing`): the next read gets what was on the way."""
         request = requests.check(calls.Read(pid))
-        while True:
-            kept = self._unclaimed.take(request)
-            flow = self._port.follow(pid) if kept is None else None
-            if flow is not None:
-                break
-            result = await self.read(pid) if kept is None else cast("ReadResult", kept)
-            yield result
-            if _ends(result):
+        while isinstance(flow := await self._open(pid, request), ReadResult):
+            yield flow
+            if endings.ends_turn(flow):
                 return
-        alarm = _Alarm.of_this_loop()
-        try:
+        async with self._open_until_end(flow, request) as alarm:
             while True:
                 pushed = flow.take()
                 if pushed is None:
                     await alarm.wait(flow.when_ready)
                     continue
                 yield pushed
-                if _ends(pushed):
+                if endings.ends_turn(pushed):
                     return
+
+    async def pour(self, pid: Pid, take: Take) -> None:
+        """Hand to `take` what `follow` would yield. It is called on the event loop as soon as
+        something comes, for many processes at one go and without the switch to a task that each
+        step of an iteration is."""
+        request = requests.check(calls.Read(pid))
+        while isinstance(flow := await self._open(pid, request), ReadResult):
+            rest = take(flow)
+            if rest is not None:
+                await rest()
+            if endings.ends_turn(flow):
+                return
+        async with self._open_until_end(flow, request) as alarm:
+            await Pouring(flow, take, alarm).run()
+
+    async def _open(self, pid: Pid, request: Asks[ReadResult]) -> Flow | ReadResult:
+        """A flow of what is not read yet; or else the next result, if one was kept or if reads are
+        as good here."""
+        kept = self._unclaimed.take(request)
+        if kept is not None:
+            return cast("ReadResult", kept)
+        return self._port.follow(pid) or await self.read(pid)
+
+    @contextlib.asynccontextmanager
+    async def _open_until_end(self, flow: Flow, request: Asks[ReadResult]) -> AsyncIterator[Alarm]:
+        """Closes a flow, and keeps what has come and was not taken."""
+        alarm = Alarm.of_this_loop()
+        try:
+            yield alarm
         except KernelError as problem:
             raise problem.as_os_error() from None
         finally:
@@ -301,10 +323,10 @@ class Syscalls:
             return cast("Answer", kept)
         call_id, future = self._port.submit(request)
         try:
-            await _Alarm.of_this_loop().wait_for(future)
+            await Alarm.of_this_loop().wait_for(future)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await _Alarm.of_this_loop().wait_for(
+                await Alarm.of_this_loop().wait_for(
                     self._unclaimed.take_back(request, call_id, future)
                 )
             raise
@@ -312,57 +334,3 @@ class Syscalls:
             return future.result()
         except KernelError as problem:
             raise problem.as_os_error() from None
-
-
-def _ends(result: ReadResult) -> bool:
-    return result.turn_ended is not None or result.eof
-
-
-class _Alarm:
-    """Wakes tasks of one event loop from any thread. Whoever rings only leaves a note, and many
-    notes wake the loop once: neither the kernel's thread nor a connection's waits for an event loop
-    that is busy."""
-
-    def __init__(self) -> None:
-        token: Any = anyio.lowlevel.current_token()
-        loop = getattr(token, "native_token", token)  # anyio below 4.11 gives the loop itself
-        self._soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
-        self._new_event: Callable[[], anyio.Event] = type(anyio.Event())
-        """Of this event loop's kind, so that it need not be asked for each time."""
-        self._rung: deque[anyio.Event] = deque()
-        self._woken = False
-
-    @classmethod
-    def of_this_loop(cls) -> "_Alarm":
-        try:
-            return _alarms.get()
-        except LookupError:
-            alarm = cls()
-            _alarms.set(alarm)
-            return alarm
-
-    async def wait(self, ask: Callable[[Callable[[], None]], None]) -> None:
-        """Until the function that `ask` is given has been called."""
-        event = self._new_event()
-        ask(partial(self._ring, event))
-        await event.wait()
-
-    async def wait_for(self, future: "Future[Any]") -> None:
-        """Until the future is done."""
-        if not future.done():
-            await self.wait(lambda ring: future.add_done_callback(lambda _: ring()))
-
-    def _ring(self, event: anyio.Event) -> None:
-        self._rung.append(event)
-        if not self._woken:
-            self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is gone, and who waited with it
-                self._soon(self._deliver)
-
-    def _deliver(self) -> None:
-        self._woken = False  # before looking: what comes later wakes the loop again
-        while self._rung:
-            self._rung.popleft().set()
-
-
-_alarms: anyio.lowlevel.RunVar[_Alarm] = anyio.lowlevel.RunVar("tokenix-alarm")

@@ -28,6 +28,11 @@ def text_of(result: ReadResult) -> str:
     return "".join(pieces)
 
 
+def ends_turn(result: ReadResult) -> bool:
+    """Whether it is the last one of its turn."""
+    return result.turn_ended is not None or result.eof
+
+
 def raise_if_failed(pid: Pid, result: ReadResult) -> None:
     """OSError if what this result ends, the turn or else the process, is not complete: all ends
     but `stop` and `length`. Of a turn that was complete nothing is said if the process, which

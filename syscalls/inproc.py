@@ -8,6 +8,7 @@ The kernel itself is imported by `boot`: who only calls one behind a socket neve
 """
 
 import errno
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
@@ -31,7 +32,7 @@ from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
 from tokenix.mm.ids import Pid
 from tokenix.syscalls import endings, requests
-from tokenix.syscalls.port import LocalPort, Port
+from tokenix.syscalls.port import Flow, LocalPort, Port
 from tokenix.syscalls.requests import Prompt, SpawnOptions
 from tokenix.syscalls.texts import (
     Detokenize,
@@ -151,14 +152,46 @@ class Syscalls:
         failed), EAGAIN (refused after all), ECANCELED (killed, terminated or suspended by somebody,
         which may be the caller), ETIMEDOUT (its deadline), EDQUOT (its max_pages).
         """
-        while True:
-            result = self.read(pid)
+        for result in self.follow(pid):
             text = endings.text_of(result)
             if text:
                 yield text
-            if result.turn_ended is not None or result.eof:
+            if endings.ends_turn(result):
                 endings.raise_if_failed(pid, result)
+
+    def follow(self, pid: Pid) -> Iterator[ReadResult]:
+        """What reads of the present turn bring, one after another; the last one ends it. Over a
+        socket it is pushed, without a call for each. Who leaves it early loses nothing: the next
+        read gets what was on the way."""
+        request = requests.check(calls.Read(pid))
+        while isinstance(flow := self._open(pid, request), ReadResult):
+            yield flow
+            if endings.ends_turn(flow):
                 return
+        try:
+            while True:
+                pushed = flow.take()
+                if pushed is None:
+                    ready = threading.Event()
+                    flow.when_ready(ready.set)
+                    ready.wait()
+                    continue
+                yield pushed
+                if endings.ends_turn(pushed):
+                    return
+        except KernelError as problem:
+            raise problem.as_os_error() from None
+        finally:
+            for rest in flow.stop().result():
+                self._unclaimed.keep(request, rest)
+
+    def _open(self, pid: Pid, request: Asks[ReadResult]) -> Flow | ReadResult:
+        """A flow of what is not read yet; or else the next result, if one was kept or if reads are
+        as good here."""
+        kept = self._unclaimed.take(request)
+        if kept is not None:
+            return cast("ReadResult", kept)
+        return self._port.follow(pid) or self.read(pid)
 
     def write(
         self, pid: Pid, data: str | Sequence[int] = "", eof: bool = False, raw: bool = False

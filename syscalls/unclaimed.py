@@ -8,9 +8,10 @@ next resume of that name. What was spawned is ended: nobody has learned its pid.
 import threading
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from tokenix.kernel import calls
 from tokenix.kernel.answers import ReadResult, WaitResult

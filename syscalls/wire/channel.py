@@ -23,7 +23,8 @@ from tokenix.syscalls.wire.abi import Answer, Bye, Delta, Fail, Hello, Ping, Pon
 from tokenix.syscalls.wire.framing import FrameError, Frames, append_frame
 from tokenix.syscalls.wire.limits import MOST_ANSWER_BYTES
 
-RECEIVE_BYTES = 1 << 18
+RECEIVE_BYTES = 1 << 16
+"""In one go. Memory of this size is at hand; above 128 KiB each piece would be mapped anew."""
 PING_S = 15.0
 """A server that owes an answer and was not heard of for so long is asked whether it is there."""
 SILENT_S = 120.0
@@ -38,8 +39,10 @@ class Receiver(Protocol):
     def answered(self, value: "msgspec.Raw") -> None: ...
 
     def pushed(self, message: Delta) -> bool:
-        """True if that was the last."""
+        """True if that was the last. `told` follows, when all that has come together is here."""
         ...
+
+    def told(self) -> None: ...
 
     def failed(self, problem: KernelError) -> None: ...
 
@@ -148,11 +151,29 @@ class Channel:
             if not data:
                 return self._gone("the kernel has stopped")
             self._heard_s, self._pinged = time.monotonic(), False
-            for frame in self._frames.feed(data):
-                why = self._handle(abi.server_decoder.decode(frame))
-                if why is not None:
-                    return why
+            why = self._take(self._frames.feed(data))
+            if why is not None:
+                return why
         return self._check_silence()
+
+    def _take(self, frames: list[bytes]) -> KernelError | None:
+        """Hand out what has come. Why it is over, or None."""
+        decode, receivers = abi.server_decoder.decode, self._receivers
+        why: KernelError | None = None
+        told: dict[Receiver, None] = {}
+        for frame in frames:
+            message = decode(frame)
+            if not isinstance(message, Delta):
+                why = why or self._handle(message)
+                continue
+            receiver = receivers.get(message.id)
+            if receiver is not None:
+                told[receiver] = None
+                if receiver.pushed(message):
+                    receivers.pop(message.id, None)
+        for receiver in told:
+            receiver.told()
+        return why
 
     def _send(self) -> bool:
         """Whether something is left unsent."""
@@ -172,12 +193,8 @@ class Channel:
             self._unsent = self._unsent[sent:]
         return bool(self._unsent)
 
-    def _handle(self, message: abi.FromServer) -> KernelError | None:
+    def _handle(self, message: Welcome | Answer | Fail | Bye | Ping | Pong) -> KernelError | None:
         match message:
-            case Delta(number):
-                receiver = self._receivers.get(number)
-                if receiver is not None and receiver.pushed(message):
-                    self._receivers.pop(number, None)
             case Answer(number, value):
                 receiver = self._receivers.pop(number, None)
                 if receiver is not None:

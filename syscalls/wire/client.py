@@ -20,6 +20,7 @@ import msgspec
 from tokenix.kernel.answers import ReadResult
 from tokenix.kernel.calls import Asks, CancelCall, KernelError, error
 from tokenix.mm.ids import Pid
+from tokenix.syscalls import endings
 from tokenix.syscalls.wire import abi
 from tokenix.syscalls.wire.abi import Ask, Delta, Follow, Grant, Welcome
 from tokenix.syscalls.wire.channel import Channel, Receiver
@@ -110,9 +111,9 @@ class Line:
 
     def _send(self, number: int, frame: bytearray, receiver: Receiver, always: bool) -> None:
         """Whatever goes wrong is said to the receiver. `always`: also above the limit of calls."""
-        if os.getpid() != self._home:
-            what = f"this connection is of process {self._home}; connect anew in its fork"
-            receiver.failed(error(errno.ESHUTDOWN, what))
+        problem = self.left_behind()
+        if problem is not None:
+            receiver.failed(problem)
             return
         try:
             while True:
@@ -124,6 +125,13 @@ class Line:
                     return
         except KernelError as problem:
             receiver.failed(problem)
+
+    def left_behind(self) -> KernelError | None:
+        """In a fork of the process whose connection it is: that nothing comes here."""
+        if os.getpid() == self._home:
+            return None
+        what = f"this connection is of process {self._home}; connect anew in its fork"
+        return error(errno.ESHUTDOWN, what)
 
     def _live(self) -> Channel:
         """The connection, or a new one if it is lost. It does not wait for the kernel's greeting:
@@ -163,6 +171,9 @@ class _Call(Receiver):
     def pushed(self, message: Delta) -> bool:
         return False
 
+    def told(self) -> None:
+        """A call is never told: it gets no more than its answer."""
+
     def failed(self, problem: KernelError) -> None:
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(problem)
@@ -200,13 +211,16 @@ class RemoteFlow(Receiver):
 
     def when_ready(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        if self._results or self._ended:
-            self._ring()
+        problem = self._line.left_behind()
+        if problem is not None:
+            self.failed(problem)
+        elif self._results or self._ended:
+            self.told()
 
     def stop(self) -> "Future[list[ReadResult]]":
         stopped: Future[list[ReadResult]] = Future()
         self._stopped = stopped
-        if self._ended:
+        if self._ended or self._line.left_behind() is not None:
             self._settle_stop()
         else:
             self._line.ask(CancelCall(self._number), None, _Call(CancelCall))
@@ -219,26 +233,26 @@ class RemoteFlow(Receiver):
 
     def pushed(self, message: Delta) -> bool:
         result = message.result
-        last = result.turn_ended is not None or result.eof
         self._results.append(result)
-        self._come(last)
+        last = endings.ends_turn(result)
+        if last:
+            self._end()
         return last
 
-    def failed(self, problem: KernelError) -> None:
-        self._problem = problem
-        self._come(last=True)
-
-    def _come(self, last: bool) -> None:
-        self._ended = self._ended or last
-        if self._wake is not None:
-            self._ring()
-        if last and self._stopped is not None:
-            self._settle_stop()
-
-    def _ring(self) -> None:
+    def told(self) -> None:
         wake, self._wake = self._wake, None
         if wake is not None:
             wake()
+
+    def failed(self, problem: KernelError) -> None:
+        self._problem = problem
+        self._end()
+        self.told()
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._stopped is not None:
+            self._settle_stop()
 
     def _settle_stop(self) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ import pytest
 import tokenix
 from tokenix import aio
 from tokenix.syscalls.inproc import Syscalls
+from tokenix.syscalls.types import ReadResult, text_of
 from tokenix.syscalls.wire.server import Server
 
 PROMPT = "Count from one to twenty."
@@ -88,6 +89,94 @@ def test_a_flow_that_is_left_loses_nothing(server: Server, k: Syscalls) -> None:
         await a.wait(pid)
 
     run(server, story)
+
+
+def test_output_is_poured_and_what_takes_it_may_wait(k: Syscalls, server: Server) -> None:
+    pid = k.spawn(PROMPT, max_tokens=100, ignore_eos=True)
+    expected = "".join(k.stream(pid))
+    k.wait(pid)
+
+    async def story(a: aio.Syscalls) -> None:
+        async def reader(every: int) -> None:
+            """Of each `every` results it waits before the next one is taken."""
+            pid = await a.spawn(PROMPT, max_tokens=100, ignore_eos=True)
+            texts: list[str] = []
+            waiting = False
+
+            async def wait() -> None:
+                await anyio.sleep(0.001)
+                nonlocal waiting
+                waiting = False
+
+            def take(result: ReadResult) -> Callable[[], Awaitable[None]] | None:
+                nonlocal waiting
+                assert not waiting
+                texts.append(text_of(result))
+                waiting = len(texts) % every == 0
+                return wait if waiting else None
+
+            await a.pour(pid, take)
+            assert "".join(texts) == expected
+            await a.wait(pid)
+
+        async with anyio.create_task_group() as group:
+            for every in (1, 3, 1000):
+                group.start_soon(reader, every)
+
+    run(server, story)
+    assert server.statistics().flows == 0
+
+
+def test_what_is_poured_and_not_taken_is_kept(k: Syscalls, server: Server) -> None:
+    pid = k.spawn(PROMPT, max_tokens=60, ignore_eos=True)
+    expected = "".join(k.stream(pid))
+    k.wait(pid)
+
+    async def story(a: aio.Syscalls) -> None:
+        pid = await a.spawn(PROMPT, max_tokens=60, ignore_eos=True)
+        texts: list[str] = []
+
+        def fail_at_times(result: ReadResult) -> None:
+            texts.append(text_of(result))
+            if len(texts) % 3 == 0:
+                raise ValueError("enough for now")
+
+        patience_s, failures = 0.0, 0
+        while True:
+            patience_s += 0.002
+            try:
+                with anyio.move_on_after(patience_s):
+                    await a.pour(pid, fail_at_times)
+                    break
+            except ValueError:
+                failures += 1
+        assert failures and "".join(texts) == expected
+        await a.wait(pid)
+        with pytest.raises(ProcessLookupError):
+            await a.pour(pid, fail_at_times)
+
+    run(server, story)
+
+
+def test_a_blocking_stream_is_one_flow(server: Server, k: Syscalls) -> None:
+    expected = ""
+    for left_after in (1000, 1, 20):
+        pid = k.spawn(PROMPT, max_tokens=80, ignore_eos=True)
+        pieces: list[str] = []
+        stream = k.stream(pid)
+        for piece in stream:
+            pieces.append(piece)
+            if len(pieces) == 1:
+                assert server.statistics().flows == 1
+            if len(pieces) == left_after:
+                break
+        stream.close()  # type: ignore[attr-defined]
+        assert server.statistics().flows == 0
+        if left_after < 1000:
+            pieces += k.stream(pid)
+        expected = expected or "".join(pieces)
+        assert "".join(pieces) == expected
+        assert k.wait(pid).rusage.output_tokens == 80
 
 
 def test_a_further_turn(k: Syscalls) -> None:

@@ -59,7 +59,7 @@ def test_a_client_that_reads_nothing_is_not_read_either(serving: Serving, stage:
                 break
             sent += not unsent
         until(lambda: server.statistics().blocked == 1)
-        assert server.statistics().unsent_bytes < 200_000
+        assert server.statistics().unsent_bytes < 1_000_000  # of 5 MB: what was asked at one go
         assert good.vmstat()  # others do not notice
         raw.socket.setblocking(True)
         raw.socket.settimeout(60)
