@@ -47,11 +47,13 @@ class Batch:
 class Intake:
     """Block tables of all processes and the bounds of a device. Only its compute thread uses it."""
 
-    def __init__(self, frames: int, page_tokens: int, vocab_tokens: int, max_position: int) -> None:
-        self.tables = BlockTables(frames)
+    def __init__(
+        self, tables: BlockTables, page_tokens: int, vocab_tokens: int, max_position: int
+    ) -> None:
+        self.tables = tables
         self._page_tokens = page_tokens
         self._vocab_tokens = vocab_tokens
-        self._max_position = max_position
+        self.max_position = max_position
 
     def take(self, command: Forward) -> Batch:
         """Change the tables; the rows, with a fault for each one that cannot run."""
@@ -79,8 +81,8 @@ class Intake:
             return f"pid {row.pid} runs {len(row.tokens)} tokens from position {row.start}"
         if end > covered:
             return f"pid {row.pid} needs {end} positions, its block table covers {covered}"
-        if end > self._max_position:
-            return f"pid {row.pid} passes the context of {self._max_position} tokens"
+        if end > self.max_position:
+            return f"pid {row.pid} passes the context of {self.max_position} tokens"
         if min(row.tokens) < 0 or max(row.tokens) >= self._vocab_tokens:
             return f"pid {row.pid} has a token outside the vocabulary of {self._vocab_tokens}"
         return None

@@ -10,13 +10,14 @@ from tokenix.mm.ids import Pid
 class BlockTables:
     """pages[row_of(pid), vpn] is a frame number. Only the compute thread touches it."""
 
-    def __init__(self, frames: int) -> None:
+    def __init__(self, frames: int, rows: int = 8, pages: int = 16) -> None:
+        """rows, pages: room at first."""
         self._frames = frames
-        self.pages: npt.NDArray[np.int32] = np.zeros((8, 16), np.int32)
+        self.pages: npt.NDArray[np.int32] = np.zeros((rows, pages), np.int32)
         """[rows, pages], grown geometrically; entries at or past a row's length are 0."""
         self._length: dict[Pid, int] = {}
         self._row: dict[Pid, int] = {}
-        self._unused: list[int] = list(range(8))[::-1]
+        self._unused: list[int] = list(range(rows))[::-1]
 
     def __len__(self) -> int:
         return len(self._row)

@@ -16,6 +16,7 @@ from tokenix.drivers.intake import Intake
 from tokenix.drivers.kvkind import KvKind
 from tokenix.drivers.ops import CopyFrame, Forward, ForwardDone, PageIn, PageOut, Poison, Row
 from tokenix.drivers.queued import QueuedDevice
+from tokenix.drivers.tables import BlockTables
 from tokenix.models.config import ModelConfig
 from tokenix.models.weights import Weights
 
@@ -47,7 +48,9 @@ class CpuDevice(QueuedDevice):
         self._arena = FrameArena(PageShape.of(config, page_tokens, kv_dtype), frames)
         self._slots = ArenaSlots(host_slots, self._arena.shape.frame_bytes)
         self._step = ModelStep(config, weights, self._arena, dense, progress)
-        self._intake = Intake(frames, page_tokens, config.vocab_tokens, self._step.max_position)
+        self._intake = Intake(
+            BlockTables(frames), page_tokens, config.vocab_tokens, self._step.max_position
+        )
         super().__init__(self._slots, faults)
         if progress is not None:
             progress("measuring", 0.0)

@@ -19,7 +19,7 @@ NUCLEUS_GUESS = 512
 """Tokens first tried as a top_p set before the whole vocabulary is sorted."""
 
 _MASK = (1 << 64) - 1
-_NOT_FINITE = RowFault("logits are not finite: its KV, or the model, is corrupt")
+NOT_FINITE = RowFault("logits are not finite: its KV, or the model, is corrupt")
 
 
 def sample_rows(
@@ -33,7 +33,7 @@ def sample_rows(
     results: list[Sampled | RowFault] = []
     for row, (spec, token) in enumerate(zip(specs, best.tolist(), strict=True)):
         if not np.isfinite(logits[row, token]):
-            results.append(_NOT_FINITE)
+            results.append(NOT_FINITE)
         elif spec.grammar is None and _is_plain(spec):
             results.append(Sampled(token))
         else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import count
 
 import pytest
 
@@ -55,7 +56,33 @@ def cpu() -> Harness:
     )
 
 
-DRIVERS: dict[str, Callable[[], Harness]] = {"sim": sim}
+def cuda() -> Harness:
+    """On a fake GPU, whose streams run in an order that is drawn anew for each device."""
+    for module in ("numpy", "torch", "numba.cuda", "cuda.bindings.driver"):
+        pytest.importorskip(module)
+    from tokenix.tests.cuda import rig
+    from tokenix.tests.device.swap import flip_bit
+
+    seeds = count(1)
+
+    def make(frames: int, slots: int, page: int) -> Device:
+        return rig.device(seed=next(seeds), frames=frames, host_slots=slots, page_tokens=page)
+
+    def corrupt(device: Device, block: int) -> None:
+        flip_bit(device._disk._file, block)  # type: ignore[attr-defined]
+
+    return Harness(
+        name="cuda",
+        vocab=rig.TINY.vocab_tokens,
+        page_tokens=16,
+        make=make,
+        tolerance=1e-4,
+        violations=lambda device: rig.failures(),
+        corrupt=corrupt,
+    )
+
+
+DRIVERS: dict[str, Callable[[], Harness]] = {"sim": sim, "cuda": cuda}
 if find_spec("tokenix.drivers.cpu.device") is not None:
     DRIVERS["cpu"] = cpu
 

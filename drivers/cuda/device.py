@@ -1,0 +1,256 @@
+"""A GPU as a device: the queues of `drivers/queued.py` over one context. See README.md."""
+
+import contextlib
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from tokenix.drivers.cpu.checksum import checksum
+from tokenix.drivers.cuda import rates
+from tokenix.drivers.cuda.arena import FrameArena, FrameShape
+from tokenix.drivers.cuda.buffers import Inputs
+from tokenix.drivers.cuda.dense import Dense, DenseKind, TorchDense
+from tokenix.drivers.cuda.devicetables import DeviceTables
+from tokenix.drivers.cuda.drawing import Drawing
+from tokenix.drivers.cuda.driver import CudaDriver, CudaError, OutOfDeviceMemory
+from tokenix.drivers.cuda.fence import Fence
+from tokenix.drivers.cuda.hostmemory import pinned_address
+from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
+from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
+from tokenix.drivers.cuda.kernels.registry import Shape, build_kernels
+from tokenix.drivers.cuda.launcher import Kernel, Launcher
+from tokenix.drivers.cuda.layers import Layers
+from tokenix.drivers.cuda.step import MAX_PASS_TOKENS, MAX_ROWS, ModelStep
+from tokenix.drivers.cuda.swap import SwapLanes
+from tokenix.drivers.cuda.weights import DeviceWeights
+from tokenix.drivers.device import DeviceInfo
+from tokenix.drivers.faults import Faults
+from tokenix.drivers.intake import Intake
+from tokenix.drivers.kvkind import KvKind
+from tokenix.drivers.ops import (
+    CopyFrame,
+    Forward,
+    ForwardDone,
+    PageIn,
+    PageOut,
+    Poison,
+    Row,
+    TableDelta,
+)
+from tokenix.drivers.queued import QueuedDevice
+from tokenix.drivers.slots import HostSlots
+from tokenix.mm.ids import Ticket
+from tokenix.models.config import ModelConfig
+from tokenix.models.weights import Weights
+
+SPARE_WORDS = 16 << 10
+"""Room for changes of block tables in a step, in pages; what is more waits for the stream."""
+
+MakeDense = Callable[[CudaDriver, Any], Dense]
+MakeKernels = Callable[[CudaDriver, ModelConfig, FrameShape, DenseKind], Mapping[str, Kernel]]
+
+
+def compiled_kernels(
+    driver: CudaDriver, config: ModelConfig, shape: FrameShape, kind: DenseKind
+) -> Mapping[str, Kernel]:
+    """Kernels of the registry, compiled now or kept from another time. OSError ENODEV if they
+    cannot be compiled here."""
+    cubins = Cubins(default_folder())
+    try:
+        return build_kernels(_kernel_shape(config, shape, kind), driver.gpu.capability, cubins)
+    except RuntimeError as error:
+        raise OSError(errno.ENODEV, f"{error}; boot with driver='cpu'") from None
+
+
+def _kernel_shape(config: ModelConfig, shape: FrameShape, kind: DenseKind) -> Shape:
+    """ValueError if there are no kernels for it."""
+    return Shape(
+        kv=shape.page.kind,
+        x=kind,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        dim=config.head_dim,
+        bias=config.qkv_bias,
+        norm=config.qk_norm,
+    )
+
+
+def torch_dense(driver: CudaDriver, stream: Any) -> Dense:
+    return TorchDense(driver.gpu.ordinal, stream)
+
+
+class CudaDevice(QueuedDevice):
+    """Keeps `drivers.device.Device`.
+
+    frames, host_slots: pages on the GPU and in pinned host memory; kv_dtype and dense: storage of
+    keys and values, and of weights and activations; progress(stage, fraction) is called while
+    loading; faults, dense_by, kernels_by: for tests. ValueError for a model that the kernels do not
+    cover; OSError ENODEV without a usable GPU; MemoryError for what does not fit.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        *,
+        frames: int,
+        host_slots: int,
+        page_tokens: int = PAGE_TOKENS,
+        kv_dtype: KvKind = "bf16",
+        dense: DenseKind = "bf16",
+        ordinal: int = 0,
+        progress: Callable[[str, float], None] | None = None,
+        faults: Faults | None = None,
+        dense_by: MakeDense = torch_dense,
+        kernels_by: MakeKernels = compiled_kernels,
+    ) -> None:
+        shape = FrameShape.of(config, page_tokens, kv_dtype)
+        _kernel_shape(config, shape, dense)
+        self._driver = CudaDriver(ordinal)
+        self._slots = HostSlots(host_slots, shape.stride_bytes, checksum)
+        self._parts = contextlib.ExitStack()
+        self._parts.callback(self._driver.close)
+        super().__init__(self._slots, faults)
+        opened: Future[DeviceInfo] = Future()
+
+        def start() -> None:
+            # On the compute thread: torch has a current stream for each thread.
+            try:
+                self._build(config, weights, shape, frames, dense, progress, dense_by, kernels_by)
+                if progress is not None:
+                    progress("measuring", 0.0)
+                opened.set_result(self._measure(config))
+            except OutOfDeviceMemory as error:
+                opened.set_exception(MemoryError(str(error)))
+            except BaseException as error:
+                opened.set_exception(error)
+
+        self._open(start)
+        try:
+            self._info = opened.result()
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        shape: FrameShape,
+        frames: int,
+        kind: DenseKind,
+        progress: Callable[[str, float], None] | None,
+        dense_by: MakeDense,
+        kernels_by: MakeKernels,
+    ) -> None:
+        """Take memory, load kernels and weights. What was taken is given back by `_release`."""
+        driver, later = self._driver, self._parts.callback
+        driver.enter()
+        self._stream = driver.stream()
+        later(driver.destroy_stream, self._stream)
+        dense = dense_by(driver, self._stream)
+        dense.enter()
+        launcher = Launcher(driver, self._stream, kernels_by(driver, config, shape, kind))
+        later(launcher.close)
+        max_position = min(config.max_context_tokens, frames * PAGE_TOKENS)
+        placed = DeviceWeights(config, weights, dense, kind, max_position, progress=progress)
+        self._arena = FrameArena(driver, shape, frames)
+        later(self._arena.close)
+        self._computed = Fence(driver, self._stream)
+        later(self._computed.close)
+        if self._slots.slots:
+            memory = self._slots.memory
+            driver.pin(pinned_address(memory), len(memory))
+            later(driver.unpin, pinned_address(memory))
+        self._lanes = SwapLanes(driver, self._arena, self._slots, self._computed)
+        later(self._lanes.close)
+        self._tables = DeviceTables(driver, frames, -(-max_position // PAGE_TOKENS))
+        later(self._tables.close)
+        self._intake = Intake(self._tables.host, PAGE_TOKENS, config.vocab_tokens, max_position)
+        spare = max(SPARE_WORDS, self._tables.max_pages)
+        self._inputs = Inputs(driver, dense, MAX_PASS_TOKENS, MAX_ROWS, spare)
+        later(self._inputs.close)
+        self._layers = Layers(
+            driver, dense, launcher, config, placed, self._arena, self._tables, self._inputs,
+            MAX_PASS_TOKENS, MAX_ROWS, max_position,
+        )  # fmt: skip
+        later(self._layers.close)
+        logits = self._layers.buffers.address("logits")
+        drawing = Drawing(driver, launcher, self._inputs, logits, MAX_ROWS, config.vocab_tokens)
+        later(drawing.close)
+        self._step = ModelStep(dense, launcher, self._tables, self._inputs, self._layers, drawing)
+
+    def _measure(self, config: ModelConfig) -> DeviceInfo:
+        def forward(tables: tuple[TableDelta, ...], rows: tuple[Row, ...]) -> None:
+            self._forward(Forward(Ticket(0), rows, tables))
+
+        arena, slots, context = self._arena, self._slots, self._intake.max_position
+        found = rates.measure(forward, self._lanes, arena.frames, slots.slots, context)
+        self._forward(Forward(Ticket(0), (), (), (rates.NOBODY,)))
+        return DeviceInfo(
+            name="cuda",
+            frames=arena.frames,
+            page_tokens=PAGE_TOKENS,
+            frame_bytes=arena.shape.frame_bytes,
+            host_slots=slots.slots,
+            vocab_tokens=config.vocab_tokens,
+            max_context_tokens=context,
+            step_s=found.step_s,
+            prefill_tokens_per_s=found.prefill_tokens_per_s,
+            copy_in_s_per_page=found.copy_in_s_per_page,
+            copy_out_s_per_page=found.copy_out_s_per_page,
+        )
+
+    def _release(self) -> None:
+        """Of a lost GPU nothing can be given back; the end of the process does that."""
+        with contextlib.suppress(CudaError):
+            self._driver.enter()
+        while True:
+            try:
+                self._parts.close()
+                return
+            except CudaError:
+                continue
+
+    # ---- on the compute thread ----
+
+    def _forward(self, command: Forward) -> ForwardDone:
+        """Change the tables, run the rows that can be run, draw their tokens."""
+        batch = self._intake.take(command)
+        try:
+            if self._tables.update(command.tables, self._inputs, self._stream):
+                self._layers.find_tables()
+                self._step.forget_graphs()
+            drawn = self._step.forward(batch.good())
+        finally:
+            self._computed.rise()
+            self._computed.sync()  # nothing reads the inputs of this step any more
+        return batch.done(command, drawn)
+
+    def _copy_frame(self, command: CopyFrame) -> None:
+        """Queued, not done: `_computed` holds back what uses either frame next."""
+        source, to = self._arena.at(command.src), self._arena.at(command.dst)
+        self._driver.copy(to, source, self._arena.shape.stride_bytes, self._stream)
+        self._computed.rise()
+
+    def _poison(self, command: Poison) -> None:
+        shape = self._arena.shape
+        for pfn in command.frames:
+            words = shape.stride_bytes // 4
+            self._driver.fill(self._arena.at(pfn), shape.poison, words, self._stream)
+        self._computed.rise()
+
+    # ---- on the swap threads ----
+
+    def _copy_out(self, pages: Sequence[PageOut]) -> list[str | None]:
+        self._driver.enter()
+        wrong = self._lanes.publish(pages)
+        for page, why in zip(pages, wrong, strict=True):
+            if why is None:
+                self._faults.published(page, self._slots.peek(page.slot))
+        return wrong
+
+    def _copy_in(self, pages: Sequence[PageIn]) -> list[str | None]:
+        self._driver.enter()
+        return self._lanes.load(pages)

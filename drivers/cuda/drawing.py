@@ -1,0 +1,130 @@
+"""Drawing tokens: on the GPU where parameters alone decide, on the host where more is asked.
+
+The GPU's kernel gives the tokens of `drivers/cpu/sampling.py`. Penalties, biases, bans, grammars
+and log probabilities need the row itself: it is copied to the host, and drawn there.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokenix.drivers.cpu.sampling import NOT_FINITE, sample_rows
+from tokenix.drivers.cuda.arguments import Block
+from tokenix.drivers.cuda.buffers import Inputs
+from tokenix.drivers.cuda.driver import CudaDriver
+from tokenix.drivers.cuda.hostmemory import Staging
+from tokenix.drivers.cuda.kernels.abi import FAULT, SAMPLE
+from tokenix.drivers.cuda.launcher import Launcher
+from tokenix.drivers.ops import Row, RowFault, Sampled, SampleSpec
+
+HOST_ROWS = 16
+"""Rows of logits that the host has at a time."""
+
+_SEED = (1 << 64) - 1
+
+
+class Drawing:
+    """Tokens of up to `rows` rows of logits float32 [rows, vocab] at `logits`."""
+
+    def __init__(
+        self,
+        driver: CudaDriver,
+        launcher: Launcher,
+        inputs: Inputs,
+        logits: int,
+        rows: int,
+        vocab: int,
+    ) -> None:
+        self._driver = driver
+        self._launcher = launcher
+        self._inputs = inputs
+        self._logits = logits
+        self._vocab = vocab
+        self._tokens = driver.alloc(4 * rows)
+        self._found = Staging(driver, 4 * rows)
+        self._rows = Staging(driver, 4 * vocab * HOST_ROWS)
+        self._done = driver.event()
+        self._block = Block(
+            SAMPLE,
+            {
+                "logits": logits,
+                **{name: inputs.device.address(name) for name in _PARAMETERS},
+                "positions": inputs.device.address("ends"),
+                "tokens": self._tokens,
+                "vocab": vocab,
+            },
+        )
+
+    def close(self) -> None:
+        self._driver.destroy_event(self._done)
+        self._driver.free(self._tokens)
+        self._found.close()
+        self._rows.close()
+
+    def write(self, rows: Sequence[Row], padded: int) -> None:
+        """Parameters of all that draw into the inputs; rows up to `padded` draw nothing."""
+        specs = [row.sample for row in rows]
+        count = len(rows)
+        for name in _PARAMETERS:
+            self._inputs[name][:count] = [_value(spec, name) for spec in specs]
+        self._inputs["ends"][:count] = [row.end for row in rows]
+        self._inputs["ends"][count:padded] = -1
+
+    def enqueue(self, rows: int) -> None:
+        """Draw on the device."""
+        self._launcher.launch(self._block, rows)
+
+    def take(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
+        """Wait for the pass, and give what its rows have drawn."""
+        count = len(rows)
+        stream = self._launcher.stream
+        self._driver.copy_out(self._found.address, self._tokens, 4 * max(1, count), stream)
+        self._driver.record(self._done, stream)
+        self._driver.sync_event(self._done)
+        found = self._found.data.view(np.int32)[:count].tolist()
+        results: list[Sampled | RowFault] = [
+            NOT_FINITE if token == FAULT else Sampled(token) for token in found
+        ]
+        asking = [i for i, row in enumerate(rows) if _asks_more(row.sample)]
+        for first in range(0, len(asking), HOST_ROWS):
+            some = asking[first : first + HOST_ROWS]
+            drawn = self._draw_here(some, [rows[i] for i in some])
+            for i, result in zip(some, drawn, strict=True):
+                results[i] = result
+        return results
+
+    def _draw_here(self, places: Sequence[int], rows: Sequence[Row]) -> list[Sampled | RowFault]:
+        size = 4 * self._vocab
+        stream = self._launcher.stream
+        for i, place in enumerate(places):
+            to, source = self._rows.address + i * size, self._logits + place * size
+            self._driver.copy_out(to, source, size, stream)
+        self._driver.record(self._done, stream)
+        self._driver.sync_event(self._done)
+        logits = self._rows.data[: size * len(places)].view(np.float32).reshape(-1, self._vocab)
+        specs = [row.sample for row in rows if row.sample is not None]
+        return sample_rows(logits, specs, [row.end for row in rows])
+
+
+_PARAMETERS = ("temperature", "top_k", "top_p", "min_p", "seeds")
+
+
+def _value(spec: SampleSpec | None, name: str) -> float:
+    assert spec is not None, "a row that draws nothing"
+    if name == "seeds":
+        return spec.params.seed & _SEED
+    value: float = getattr(spec.params, name)
+    return value
+
+
+def _asks_more(spec: SampleSpec | None) -> bool:
+    """Whether the kernel cannot tell the token, or not all that is asked."""
+    assert spec is not None, "a row that draws nothing"
+    params = spec.params
+    return bool(
+        spec.grammar is not None
+        or spec.banned
+        or params.logit_bias
+        or params.logprobs >= 0
+        or params.needs_history
+    )

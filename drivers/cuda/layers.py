@@ -1,0 +1,240 @@
+"""The layers of a model over rows of tokens: torch for what is dense, our kernels for the rest.
+
+    embed                                                        torch   x [rows, hidden]
+    each layer   norm, q k v                                     torch   qkv
+                 bias, norm of heads, rotation, K and V to pages append  q, frames
+                 attention over pages, split by split            decode  parts
+                 the sum of the splits                           combine mixed
+                 o and its sum, norm, gate up, SwiGLU, down      torch   x
+    head         norm, logits of the rows that draw              torch   logits
+
+All of it goes into one stream and touches fixed buffers only, so it can be captured as a graph. A
+prefill is rows like others: its tokens attend to what the rows before them have just written.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tokenix.drivers.cuda.arena import FrameArena
+from tokenix.drivers.cuda.arguments import Block
+from tokenix.drivers.cuda.buffers import Buffers, Field, Inputs
+from tokenix.drivers.cuda.dense import Dense
+from tokenix.drivers.cuda.devicetables import DeviceTables
+from tokenix.drivers.cuda.driver import CudaDriver
+from tokenix.drivers.cuda.kernels.abi import APPEND, COMBINE, DECODE, SPLIT_TOKENS
+from tokenix.drivers.cuda.launcher import Launcher
+from tokenix.drivers.cuda.weights import DeviceWeights, Layer
+from tokenix.models.config import ModelConfig
+
+if TYPE_CHECKING:
+    import torch
+
+PARTS_BYTES = 256 << 20
+"""At most, for sums of splits. Rows that need more attend in turns."""
+
+Reduce = Callable[["torch.Tensor"], object]
+"""Sums a tensor over all GPUs of the model, in place."""
+
+
+class Layers:
+    """A model, or its part of several GPUs (`reduce` sums what they add to x; `config` is that of
+    the part). `rows` is the most that a pass may have, `drawing` the most that draw."""
+
+    def __init__(
+        self,
+        driver: CudaDriver,
+        dense: Dense,
+        launcher: Launcher,
+        config: ModelConfig,
+        weights: DeviceWeights,
+        arena: FrameArena,
+        tables: DeviceTables,
+        inputs: Inputs,
+        rows: int,
+        drawing: int,
+        max_position: int,
+        reduce: Reduce | None = None,
+    ) -> None:
+        import torch
+
+        self._dense = dense
+        self._launcher = launcher
+        self._config = config
+        self._weights = weights
+        self._inputs = inputs
+        self._tables = tables
+        self._reduce = reduce
+        dim, heads, every = config.head_dim, config.heads, config.heads + 2 * config.kv_heads
+        self.most_splits = -(-max_position // SPLIT_TOKENS)
+        split_bytes = 4 * heads * dim * self.most_splits
+        self._turn = heads * self.most_splits * max(1, min(rows, PARTS_BYTES // split_bytes))
+        x, single = weights.embed.dtype, torch.float32
+        self.buffers = Buffers(
+            driver,
+            dense,
+            {
+                "x": Field(x, (rows, config.hidden)),
+                "qkv": Field(x, (rows, every * dim)),
+                "q": Field(single, (rows, heads * dim)),
+                "parts": Field(single, (self._turn, dim)),
+                "stats": Field(single, (self._turn, 2)),
+                "mixed": Field(x, (rows, heads * dim)),
+                "picked": Field(x, (drawing, config.hidden)),
+                "logits": Field(single, (drawing, config.vocab_tokens)),
+            },
+        )
+        self._blocks = [self._make_blocks(i, arena) for i in range(config.layers)]
+
+    def close(self) -> None:
+        self.buffers.close()
+
+    def _make_blocks(self, i: int, arena: FrameArena) -> dict[str, Block]:
+        config, inputs, buffers = self._config, self._inputs.device, self.buffers
+        layer, shape = self._weights.layers[i], arena.shape
+        shared: dict[str, float] = {
+            "arena": arena.address,
+            "tables": self._tables.address,
+            "slots": inputs.address("slots"),
+            "positions": inputs.address("positions"),
+            "layer_at": i * shape.layer_words,
+            "frame_words": shape.stride_bytes // 4,
+            "kv_heads": config.kv_heads,
+            "max_pages": self._tables.max_pages,
+            "q": buffers.address("q"),
+        }
+        append: dict[str, float] = {
+            "qkv": buffers.address("qkv"),
+            "bias": _address(layer.bias),
+            "q_norm": _address(layer.q_norm),
+            "k_norm": _address(layer.k_norm),
+            "cos": _address(self._weights.cos),
+            "sin": _address(self._weights.sin),
+            "rows": 0,
+            "heads": config.heads,
+            "half": self._weights.cos.shape[1],
+            "eps": config.rms_eps,
+        }
+        splits: dict[str, float] = {
+            "parts": buffers.address("parts"),
+            "stats": buffers.address("stats"),
+            "split_tokens": SPLIT_TOKENS,
+            "splits": 1,
+        }
+        decode = {"scale": math.log2(math.e) / math.sqrt(config.head_dim)}
+        combine: dict[str, float] = {
+            "positions": inputs.address("positions"),
+            "out": buffers.address("mixed"),
+            "items": 0,
+            "heads": config.heads,
+        }
+        return {
+            "append": Block(APPEND, shared | append),
+            "decode": Block(DECODE, shared | splits | decode),
+            "combine": Block(COMBINE, splits | combine),
+        }
+
+    def find_tables(self) -> None:
+        """The block tables are elsewhere now."""
+        for blocks in self._blocks:
+            for name in ("append", "decode"):
+                blocks[name].set(tables=self._tables.address, max_pages=self._tables.max_pages)
+
+    # ---- a pass ----
+
+    def run(self, rows: int, splits: int) -> None:
+        """K and V of the first `rows` tokens of the inputs into their pages, and x behind the last
+        layer. splits: as many as the longest row needs, or more."""
+        dense, weights = self._dense, self._weights
+        dense.run(partial(self._embed, rows))
+        for layer, blocks in zip(weights.layers, self._blocks, strict=True):
+            dense.run(partial(self._project, layer, rows))
+            blocks["append"].set(rows=rows)
+            self._launcher.launch(blocks["append"], rows)
+            self._attend(blocks, rows, splits)
+            dense.run(partial(self._feed, layer, rows))
+
+    def pick(self, first: int, count: int) -> None:
+        """Put the x of the tokens that draw behind the `first` ones that were picked before."""
+        self._dense.run(partial(self._pick, first, count))
+
+    def head(self, count: int, source: str = "picked") -> None:
+        """Logits of the first `count` rows of that buffer."""
+        self._dense.run(partial(self._head, self.buffers[source][:count]))
+
+    def _attend(self, blocks: dict[str, Block], rows: int, splits: int) -> None:
+        """In turns of as many rows as have room for their splits."""
+        config, inputs, buffers = self._config, self._inputs.device, self.buffers
+        heads, dim = config.heads, config.head_dim
+        turn = self._turn // (heads * splits)
+        word = buffers["mixed"].element_size()
+        for first in range(0, rows, turn):
+            count = min(turn, rows - first)
+            positions = inputs.address("positions") + 4 * first
+            blocks["decode"].set(
+                q=buffers.address("q") + 4 * first * heads * dim,
+                slots=inputs.address("slots") + 4 * first,
+                positions=positions,
+                splits=splits,
+            )
+            blocks["combine"].set(
+                positions=positions,
+                out=buffers.address("mixed") + word * first * heads * dim,
+                items=count * heads,
+                splits=splits,
+            )
+            self._launcher.launch(blocks["decode"], count, splits)
+            self._launcher.launch(blocks["combine"], count, splits)
+
+    # ---- dense work, on the stream ----
+
+    def _embed(self, rows: int) -> None:
+        import torch
+
+        tokens = self._inputs.device["tokens"][:rows]
+        torch.index_select(self._weights.embed, 0, tokens, out=self.buffers["x"][:rows])
+
+    def _pick(self, first: int, count: int) -> None:
+        import torch
+
+        picks, out = self._inputs.device["picks"][:count], self.buffers["picked"][first:][:count]
+        torch.index_select(self.buffers["x"], 0, picks, out=out)
+
+    def _project(self, layer: Layer, rows: int) -> None:
+        import torch
+
+        normed = self._norm(self.buffers["x"][:rows], layer.attn_norm)
+        torch.mm(normed, layer.qkv.t(), out=self.buffers["qkv"][:rows])
+
+    def _feed(self, layer: Layer, rows: int) -> None:
+        import torch
+        from torch.nn import functional
+
+        x = self.buffers["x"][:rows]
+        self._add(x, self.buffers["mixed"][:rows], layer.o)
+        both = torch.mm(self._norm(x, layer.ffn_norm), layer.gate_up.t())
+        gate, up = both.chunk(2, dim=1)
+        self._add(x, functional.silu(gate).mul_(up), layer.down)
+
+    def _add(self, x: "torch.Tensor", inputs: "torch.Tensor", matrix: "torch.Tensor") -> None:
+        """x += inputs @ matrix.T, over all GPUs."""
+        if self._reduce is None:
+            x.addmm_(inputs, matrix.t())
+        else:
+            part = inputs @ matrix.t()
+            self._reduce(part)
+            x.add_(part)
+
+    def _head(self, x: "torch.Tensor") -> None:
+        logits = self._norm(x, self._weights.norm) @ self._weights.head.t()
+        self.buffers["logits"][: len(x)].copy_(logits)
+
+    def _norm(self, x: "torch.Tensor", weight: "torch.Tensor") -> "torch.Tensor":
+        from torch.nn import functional
+
+        return functional.rms_norm(x, weight.shape, weight, self._config.rms_eps)
+
+
+def _address(tensor: "torch.Tensor | None") -> int:
+    return 0 if tensor is None else tensor.data_ptr()

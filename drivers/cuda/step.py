@@ -1,0 +1,144 @@
+"""One step of the model over a batch of rows: inputs, passes or a captured graph, drawn tokens.
+
+    all rows of one token that draw     a graph of their bucket: one launch for the whole step
+    anything else                       passes of at most MAX_PASS_TOKENS tokens, then the head
+
+Buckets are padded with rows of position -1, which no kernel does anything for. A graph is captured
+when its bucket comes for the second time: the first time warms libraries up, which must not load
+anything while they are captured.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokenix.drivers.cuda.buffers import Inputs
+from tokenix.drivers.cuda.dense import Dense, Work
+from tokenix.drivers.cuda.devicetables import DeviceTables
+from tokenix.drivers.cuda.drawing import Drawing
+from tokenix.drivers.cuda.kernels.abi import NOTHING, SPLIT_TOKENS
+from tokenix.drivers.cuda.launcher import Launcher
+from tokenix.drivers.cuda.layers import Layers
+from tokenix.drivers.ops import Row, RowFault, Sampled
+
+MAX_PASS_TOKENS = 2048
+"""Of one pass: bounds the buffers, and changes no result."""
+
+MAX_ROWS = 256
+"""Rows of one pass that draw: bounds the logits, and changes no result."""
+
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+
+
+class ModelStep:
+    """The forward pass. For one thread at a time."""
+
+    def __init__(
+        self,
+        dense: Dense,
+        launcher: Launcher,
+        tables: DeviceTables,
+        inputs: Inputs,
+        layers: Layers,
+        drawing: Drawing,
+    ) -> None:
+        self._dense = dense
+        self._stream = launcher.stream
+        self._tables = tables
+        self._inputs = inputs
+        self._layers = layers
+        self._drawing = drawing
+        self._graphs: dict[tuple[int, int], Work | None] = {}
+        """By (bucket, splits); None: seen once."""
+
+    def forget_graphs(self) -> None:
+        """What they were captured with is elsewhere now."""
+        self._graphs.clear()
+
+    def forward(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
+        """Run rows that `Intake` has found good; what those that ask for it have drawn, in order.
+
+        K and V of all tokens are in their pages afterwards."""
+        drawn: list[Sampled | RowFault] = []
+        for group in _groups(rows):
+            if all(len(row.tokens) == 1 and row.sample is not None for row in group):
+                drawn += self._decode(group)
+            else:
+                drawn += self._mixed(group)
+        return drawn
+
+    # ---- one token each ----
+
+    def _decode(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
+        count = len(rows)
+        bucket = next(bucket for bucket in BUCKETS if bucket >= count)
+        longest = max(row.start for row in rows) + 1
+        splits = min(_power(-(-longest // SPLIT_TOKENS)), self._layers.most_splits)
+        inputs = self._inputs
+        inputs.settle()
+        inputs["tokens"][:count] = [row.tokens[0] for row in rows]
+        inputs["positions"][:count] = [row.start for row in rows]
+        inputs["slots"][:count] = [self._tables.host.row_of(row.pid) for row in rows]
+        for name, padding in (("tokens", 0), ("positions", NOTHING), ("slots", 0)):
+            inputs[name][count:bucket] = padding
+        self._drawing.write(rows, bucket)
+        inputs.upload(self._stream)
+        self._replay(bucket, splits)
+        return self._drawing.take(rows)
+
+    def _replay(self, bucket: int, splits: int) -> None:
+        key = (bucket, splits)
+
+        def work() -> None:
+            self._layers.run(bucket, splits)
+            self._layers.head(bucket, "x")
+            self._drawing.enqueue(bucket)
+
+        if key not in self._graphs:
+            self._graphs[key] = None
+            work()
+            return
+        graph = self._graphs[key]
+        if graph is None:
+            graph = self._graphs[key] = self._dense.record(work)
+        graph()
+
+    # ---- prefill, and whatever else ----
+
+    def _mixed(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
+        tokens = np.concatenate([np.array(row.tokens, np.int32) for row in rows])
+        positions = np.concatenate([np.arange(row.start, row.end, dtype=np.int32) for row in rows])
+        lengths = [len(row.tokens) for row in rows]
+        slots = np.repeat([self._tables.host.row_of(row.pid) for row in rows], lengths)
+        ends = np.cumsum(lengths)
+        asking = [row for row in rows if row.sample is not None]
+        wanted = [int(ends[i]) - 1 for i, row in enumerate(rows) if row.sample is not None]
+        picked = 0
+        for first in range(0, len(tokens), MAX_PASS_TOKENS):
+            part = slice(first, first + MAX_PASS_TOKENS)
+            count = len(tokens[part])
+            picks = [at - first for at in wanted if first <= at < first + count]
+            self._inputs.settle()
+            for name, values in (("tokens", tokens), ("positions", positions), ("slots", slots)):
+                self._inputs[name][:count] = values[part]
+            self._inputs["picks"][: len(picks)] = picks
+            self._drawing.write(asking, len(asking))
+            self._inputs.upload(self._stream)
+            self._layers.run(count, -(-(int(positions[part].max()) + 1) // SPLIT_TOKENS))
+            if picks:
+                self._layers.pick(picked, len(picks))
+            picked += len(picks)
+        if asking:
+            self._layers.head(len(asking))
+            self._drawing.enqueue(len(asking))
+        return self._drawing.take(asking)
+
+
+def _groups(rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """In order, each with at most MAX_ROWS."""
+    return [rows[first : first + MAX_ROWS] for first in range(0, len(rows), MAX_ROWS)]
+
+
+def _power(count: int) -> int:
+    """The next power of two."""
+    return 1 << (count - 1).bit_length()
