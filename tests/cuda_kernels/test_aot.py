@@ -30,6 +30,7 @@ SOME = [
     pytest.param("copy", shape("bf16", "bf16", 1, 64), HOPPER, id="copy"),
     pytest.param("poison", shape("bf16", "bf16", 1, 64), AMPERE, id="poison"),
     pytest.param("gather", shape("bf16", "bf16", 1, 64), HOPPER, id="gather"),
+    pytest.param("sample", shape("bf16", "bf16", 1, 64), HOPPER, id="sample"),
 ]
 
 GROUPS = (1, 2, 3, 4, 5)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenix.drivers.cuda.kernels import abi, append, decode, frames
+from tokenix.drivers.cuda.kernels import abi, append, decode, frames, sample
 from tokenix.drivers.cuda.kernels.abi import Op
 from tokenix.drivers.cuda.kernels.append import Vector
 from tokenix.drivers.cuda.kernels.build import Arch, compile_python
@@ -152,6 +152,13 @@ def _gather(shape: Shape) -> Recipe | None:
     return _python(abi.GATHER, "", frames.make_gather(), grid, frames.THREADS)
 
 
+def _sample(shape: Shape) -> Recipe | None:
+    def grid(rows: int, splits: int = 1) -> Grid:
+        return rows, 1, 1
+
+    return _python(abi.SAMPLE, "", sample.make_sample(), grid, sample.THREADS)
+
+
 IMPLEMENTATIONS: Mapping[str, tuple[Implementation, ...]] = {
     "append": (_append,),
     "decode": (_decode,),
@@ -159,6 +166,7 @@ IMPLEMENTATIONS: Mapping[str, tuple[Implementation, ...]] = {
     "copy": (_copy,),
     "poison": (_poison,),
     "gather": (_gather,),
+    "sample": (_sample,),
 }
 """For each op, the preferred one first."""
 
