@@ -16,9 +16,11 @@ from tokenix.tui.asking import Puller, ask
 from tokenix.tui.messages import Looked, Pulled
 from tokenix.tui.model.history import History
 from tokenix.tui.model.listing import Listing
+from tokenix.tui.model.tracks import Tracks
 from tokenix.tui.replay import Replay
 from tokenix.tui.screens.help import Help, lines_of
 from tokenix.tui.screens.main import MainScreen
+from tokenix.tui.screens.process import ProcessScreen
 from tokenix.tui.settings import Settings
 from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.source import Source, View
@@ -64,6 +66,7 @@ class TopApp(App[Exception]):
         self.source = source
         self.settings = settings
         self.history = History()
+        self.tracks = Tracks()
         self.snapshot: Snapshot | None = None
         """The newest look that is shown."""
         self.frozen = False
@@ -96,6 +99,7 @@ class TopApp(App[Exception]):
         else:
             self._trouble = ""
             self.history.take(found)
+            self.tracks.take(found.time_s, found.processes)
             if not self.frozen:
                 self.snapshot = found
         self.screen.post_message(Looked())
@@ -122,13 +126,22 @@ class TopApp(App[Exception]):
 
     # ---- what screens ask for ----
 
-    def ask(self, work: Callable[[View], Answer], then: Callable[[Answer], object]) -> None:
-        """Do `work` in a thread, then `then` with its answer here; an error is shown."""
+    def ask(
+        self,
+        work: Callable[[View], Answer],
+        then: Callable[[Answer], object],
+        failed: Callable[[OSError], object] | None = None,
+    ) -> None:
+        """Do `work` in a thread, then `then` with its answer here; an error is shown, if nobody
+        takes it."""
 
         def failed(problem: OSError) -> None:
             self.call_later(self.notify, problem.strerror or str(problem), severity="error")
 
-        ask(self.source, work, lambda answer: self.call_later(then, answer), failed)
+        ask(
+            self.source, work, lambda answer: self.call_later(then, answer),
+            lambda problem: self.call_later(failed or show, problem),
+        )  # fmt: skip
 
     def may_act(self) -> bool:
         """Whether something can be done to the machine; says so if not."""
@@ -148,6 +161,7 @@ class TopApp(App[Exception]):
 
     def open_process(self, pid: Pid) -> None:
         """The screen of one process."""
+        self.push_screen(ProcessScreen(pid))
 
     # ---- keys ----
 

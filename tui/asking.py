@@ -69,7 +69,7 @@ def ask(
     source: Source,
     work: Callable[[View], Answer],
     then: Callable[[Answer], object],
-    failed: Callable[[OSError], None],
+    failed: Callable[[OSError], object],
 ) -> None:
     """Do `work` in a thread; `then` or `failed` is called there."""
 

@@ -6,7 +6,18 @@ All calls block, and any may come from any thread. OSError: the machine did not 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tokenix.syscalls.types import Listing, MetricsReport, Pid, ProcessStat, Signal, TraceEvent
+from tokenix.syscalls.types import (
+    Listing,
+    MetricsReport,
+    PageMap,
+    Pid,
+    PlaceMap,
+    PlanReport,
+    PrefixNode,
+    ProcessStat,
+    Signal,
+    TraceEvent,
+)
 from tokenix.tui.snapshot import Snapshot
 
 
@@ -22,6 +33,18 @@ class View(Protocol):
     def metrics(self) -> MetricsReport: ...
 
     def stat(self, pid: Pid) -> ProcessStat: ...
+
+    def maps(self, pid: Pid) -> PageMap: ...
+
+    def framemap(self, tier: str = "frames") -> PlaceMap: ...
+
+    def prefixes(self, limit: int = 64) -> tuple[PrefixNode, ...]: ...
+
+    def plan(self) -> PlanReport: ...
+
+    def tail(self, pid: Pid, limit: int = 64) -> tuple[int, ...]: ...
+
+    def detokenize(self, tokens: Sequence[int], special: bool = False) -> str: ...
 
     def trace(
         self, pid: Pid | None = None, since: int = 0, limit: int = 1000

@@ -1,35 +1,25 @@
 """The first screen: meters, and the process table."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import Footer, Input
 
-from tokenix.syscalls.types import Pid, ProcessStat, Signal
+from tokenix.syscalls.types import ProcessStat
 from tokenix.tui.messages import Looked
 from tokenix.tui.model import columns, phrases
 from tokenix.tui.model.gauges import gauges
 from tokenix.tui.model.listing import Listing
-from tokenix.tui.screens.dialogs import Choice, Confirm
+from tokenix.tui.screens.acts import Acts, act_keys
+from tokenix.tui.screens.dialogs import Choice
 from tokenix.tui.widgets.headline import Headline
 from tokenix.tui.widgets.meters import Meters
 from tokenix.tui.widgets.proctable import ProcessTable
 from tokenix.tui.widgets.words import Words
 
-if TYPE_CHECKING:
-    from tokenix.tui.app import TopApp
-
-SIGNALS = (
-    (Signal.TERM, "ends it; what it has written can still be read"),
-    (Signal.KILL, "ends it at once"),
-    (Signal.STOP, "stops it; its frames are free for others"),
-    (Signal.CONT, "goes on with it"),
-)
-DESTROYS = (Signal.TERM, Signal.KILL)
 SHORT_LINES, NARROW_CELLS = 34, 110
 """A terminal of fewer has the brief meters, unless other ones are chosen."""
 FORMS = ("auto", "full", "brief", "none")
@@ -39,7 +29,7 @@ def _key(keys: str, action: str, words: str, name: str, show: bool = False) -> B
     return Binding(keys, action, words, show=show, id=f"table.{name}")
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Acts):
     """Meters, table, footer; acts on the process under the cursor."""
 
     DEFAULT_CSS = """
@@ -55,9 +45,7 @@ class MainScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         _key("enter", "open", "Open", "open", True),
         _key("slash", "search", "Find", "search", True),
-        _key("f9,k", "signal", "Signal", "signal", True),
-        _key("f7", "nice(-1)", "Nice -", "favour", True),
-        _key("f8", "nice(1)", "Nice +", "yield", True),
+        *act_keys("table"),
         _key("f6,o", "order", "Sort", "order", True),
         _key("f5,t", "tree", "Tree", "tree", True),
         _key("space", "app.freeze", "Freeze", "freeze", True),
@@ -65,8 +53,6 @@ class MainScreen(Screen[None]):
         _key("less_than_sign,comma", "beside(-1)", "Sort by the column before", "sort-left"),
         _key("greater_than_sign,full_stop", "beside(1)", "Sort by the next column", "sort-right"),
         _key("f", "follow", "Follow", "follow"),
-        _key("s", "send(19)", "Stop", "stop"),
-        _key("c", "send(18)", "Continue", "continue"),
         _key("p", "prompts", "Prompts", "prompts"),
         _key("g", "meters", "Meters", "meters"),
         _key("up", "move(-1)", "Up", "up"),
@@ -85,10 +71,6 @@ class MainScreen(Screen[None]):
     @property
     def listing(self) -> Listing:
         return self.top.listing
-
-    @property
-    def top(self) -> "TopApp":
-        return cast("TopApp", self.app)
 
     def compose(self) -> ComposeResult:
         yield Headline()
@@ -123,12 +105,13 @@ class MainScreen(Screen[None]):
         look = self.top.snapshot
         if look is None:
             return
+        cursor = self.listing.cursor
         self.listing.take(look.processes)
         self.query_one(Meters).show(gauges(look, self.top.history), self.top.history)
         notes = self.query_one("#notes", Words)
         notes.set_class(bool(look.notes), "some")
         notes.show(lambda width, height: phrases.notes(look.notes, width, height))
-        self._table.show()
+        self._table.show(self.listing.cursor != cursor)
         self.top.source.watch([line.process.pid for line in self._table.in_sight()])
 
     # ---- the table ----
@@ -222,49 +205,11 @@ class MainScreen(Screen[None]):
 
     # ---- acts ----
 
-    def action_signal(self) -> None:
-        def ask(process: ProcessStat) -> None:
-            options = [(s.name, f"{s.value:>2} {s.name:<5} {words}") for s, words in SIGNALS]
+    @property
+    def chosen(self) -> ProcessStat | None:
+        return self.listing.chosen
 
-            def chosen(name: str | None) -> None:
-                if name is not None:
-                    self._send(process, Signal[name])
-
-            self.app.push_screen(Choice(f"Signal to process {process.pid}", options), chosen)
-
-        self._with_chosen(ask, acts=True)
-
-    def action_send(self, number: int) -> None:
-        self._with_chosen(lambda process: self._send(process, Signal(number)), acts=True)
-
-    def _send(self, process: ProcessStat, signal: Signal) -> None:
-        def send() -> None:
-            self.top.act(f"{signal.name} was sent to {pid}", lambda view: view.kill(pid, signal))
-
-        def answered(sure: bool | None) -> None:
-            if sure:
-                send()
-
-        pid = process.pid
-        if signal not in DESTROYS:
-            send()
-            return
-        what = f"End process {pid} of {process.tenant} ({process.output_tokens} tokens written)?"
-        self.app.push_screen(Confirm(what), answered)
-
-    def action_nice(self, steps: int) -> None:
-        def renice(process: ProcessStat) -> None:
-            value = min(19, max(-20, process.nice + steps))
-            self.top.act(
-                f"{process.pid} has nice {value}", lambda view: view.nice(Pid(process.pid), value)
-            )
-
-        self._with_chosen(renice, acts=True)
-
-    def _with_chosen(self, do: Callable[[ProcessStat], None], acts: bool = False) -> None:
+    def _with_chosen(self, do: Callable[[ProcessStat], None]) -> None:
         """With the process under the cursor, if there is one."""
-        process = self.listing.chosen
-        if acts and not self.top.may_act():
-            return
-        if process is not None:
-            do(process)
+        if self.chosen is not None:
+            do(self.chosen)
