@@ -135,8 +135,8 @@ class TopApp(App[Exception]):
         """Do `work` in a thread, then `then` with its answer here; an error is shown, if nobody
         takes it."""
 
-        def failed(problem: OSError) -> None:
-            self.call_later(self.notify, problem.strerror or str(problem), severity="error")
+        def show(problem: OSError) -> None:
+            self.notify(problem.strerror or str(problem), severity="error")
 
         ask(
             self.source, work, lambda answer: self.call_later(then, answer),

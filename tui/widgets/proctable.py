@@ -21,7 +21,7 @@ SOON_S = 1.0
 """A reader with less to read than this is about to wait."""
 
 
-class ProcessTable(ScrollView, can_focus=True):
+class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
     """Shows a `Listing`; moves its cursor. The first line is the head."""
 
     DEFAULT_CSS = """
@@ -55,10 +55,11 @@ class ProcessTable(ScrollView, can_focus=True):
         """Columns and their widths."""
         return columns.fitting(max(1, self.size.width - 1), self.listing.sorted_by)
 
-    def show(self) -> None:
-        """The listing has changed."""
+    def show(self, cursor_moved: bool = True) -> None:
+        """The listing has changed. If the cursor has not, what is in sight stays so."""
         self.virtual_size = Size(self.size.width, len(self.listing.lines) + 1)
-        self._keep_cursor_in_sight()
+        if cursor_moved:
+            self._keep_cursor_in_sight()
         self.refresh()
 
     # ---- lines ----
