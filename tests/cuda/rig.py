@@ -5,6 +5,8 @@ from typing import Any
 
 from tokenix.drivers.cuda import rates
 from tokenix.drivers.cuda.device import CudaDevice
+from tokenix.models.config import ModelConfig
+from tokenix.models.weights import Weights
 from tokenix.tests.cuda import fake
 from tokenix.tests.device.tiny import RandomWeights, tiny_config
 
@@ -13,12 +15,18 @@ TINY = replace(
 )
 """The smallest heads that there are kernels for."""
 
-_WEIGHTS = RandomWeights(TINY)
+WEIGHTS = RandomWeights(TINY)
 
 rates.PREFILL_TOKENS, rates.TIMES = 16, 1  # what a fake GPU does in a second is of no interest
 
 
-def device(seed: int = 1, eager_percent: int = 10, **options: Any) -> CudaDevice:
+def device(
+    seed: int = 1,
+    eager_percent: int = 10,
+    config: ModelConfig = TINY,
+    weights: Weights = WEIGHTS,
+    **options: Any,
+) -> CudaDevice:
     """A device, and the order in which streams run from now on."""
     fake.load().draw(seed, eager_percent)
     settings: dict[str, Any] = {
@@ -29,7 +37,7 @@ def device(seed: int = 1, eager_percent: int = 10, **options: Any) -> CudaDevice
         "dense_by": fake.CpuDense,
         "kernels_by": fake.twin_kernels,
     }
-    return CudaDevice(TINY, _WEIGHTS, **settings | options)
+    return CudaDevice(config, weights, **settings | options)
 
 
 def failures() -> list[str]:
