@@ -1,7 +1,8 @@
 """Drawing tokens: on the GPU where parameters alone decide, on the host where more is asked.
 
 The GPU's kernel gives the tokens of `drivers/cpu/sampling.py`. Penalties, biases, bans, grammars
-and log probabilities need the row itself: it is copied to the host, and drawn there.
+and log probabilities need the row itself: it is copied to the host, and drawn there. So is one
+whose top_k or top_p takes more candidates than the kernel sorts.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from tokenix.drivers.cuda.arguments import Block
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.hostmemory import Staging
-from tokenix.drivers.cuda.kernels.abi import FAULT, SAMPLE
+from tokenix.drivers.cuda.kernels.abi import FAULT, SAMPLE, WIDE
 from tokenix.drivers.cuda.launcher import Launcher
 from tokenix.drivers.ops import Row, RowFault, Sampled, SampleSpec
 
@@ -85,7 +86,7 @@ class Drawing:
         results: list[Sampled | RowFault] = [
             NOT_FINITE if token == FAULT else Sampled(token) for token in found
         ]
-        asking = [i for i, row in enumerate(rows) if _asks_more(row.sample)]
+        asking = [i for i, row in enumerate(rows) if found[i] == WIDE or _asks_more(row.sample)]
         for first in range(0, len(asking), HOST_ROWS):
             some = asking[first : first + HOST_ROWS]
             drawn = self._draw_here(some, [rows[i] for i in some])
