@@ -1,12 +1,13 @@
 """The program: it pulls looks from a source, keeps the model, and shows screens."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from textual import on
-from textual.app import App, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 
@@ -21,6 +22,7 @@ from tokenix.tui.replay import Replay
 from tokenix.tui.screens.help import Help, lines_of
 from tokenix.tui.screens.main import MainScreen
 from tokenix.tui.screens.process import ProcessScreen
+from tokenix.tui.screens.scheduler import SchedulerScreen
 from tokenix.tui.settings import Settings
 from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.source import Source, View
@@ -40,7 +42,10 @@ class TopApp(App[Exception]):
     """`tokenix top`. It ends by itself only with an error of ours: the machine may come back."""
 
     TITLE = "tokenix top"
-    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {"processes": MainScreen}
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        "processes": MainScreen,
+        "scheduler": SchedulerScreen,
+    }
     """The views, in the order of their keys 1, 2, ..."""
     DEFAULT_MODE = "processes"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -102,8 +107,14 @@ class TopApp(App[Exception]):
             self.tracks.take(found.time_s, found.processes)
             if not self.frozen:
                 self.snapshot = found
-        self.screen.post_message(Looked())
+        self._tell()
         self._puller.taken()
+
+    def _tell(self) -> None:
+        """The screen in front that there is something new; while the program begins or ends there
+        is none."""
+        with contextlib.suppress(ScreenStackError):
+            self.screen.post_message(Looked())
 
     def headline(self) -> tuple[list[Piece], list[Piece]]:
         """What the first line says, left and right."""
@@ -198,7 +209,7 @@ class TopApp(App[Exception]):
         self.frozen = not self.frozen
         if self.playback is not None:
             self.playback.hold(self.frozen)
-        self.screen.post_message(Looked())
+        self._tell()
 
     def action_faster(self, steps: int) -> None:
         at = REFRESHES.index(min(REFRESHES, key=lambda s: abs(s - self._puller.every_s)))

@@ -96,7 +96,7 @@ def test_gauges_tell_pages_by_tier_and_state():
     device, host = figures.tiers
     assert (device.name, device.total, device.used) == ("device", 1000, 620)
     assert dict(device.parts) == {"held": 600, "transfer": 20, "cached": 80}
-    assert dict(host.parts) == {"host": 60, "transfer": 0, "cached": 40}
+    assert dict(host.parts) == {"held": 60, "transfer": 0, "cached": 40}
     assert figures.states == {"run": 4, "wait": 2, "paused": 3, "stopped": 0, "ended": 0}
     assert figures.levels == (1, 0, 1, 0, 0, 0, 0, 0, 0)
     assert [(each.qos, each.count) for each in figures.waiting if each.count] == [("stream", 2)]

@@ -124,14 +124,14 @@ def tiers(figures: Mapping[str, float]) -> tuple[Tier, ...]:
             "host",
             of("host.total"),
             (
-                ("host", max(0, of("host.valid") - spare)),
+                ("held", max(0, of("host.valid") - spare)),
                 ("transfer", moving),
                 ("cached", spare),
             ),
         )
     )
     moving = of("disk.writing") + of("disk.doomed")
-    found.append(Tier("file", of("disk.total"), (("host", of("disk.valid")), ("transfer", moving))))
+    found.append(Tier("file", of("disk.total"), (("held", of("disk.valid")), ("transfer", moving))))
     return tuple(tier for tier in found if tier.total)
 
 

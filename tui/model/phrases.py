@@ -45,13 +45,15 @@ def tier_line(tier: Tier, width: int, page_bytes: float) -> list[Piece]:
     ]  # fmt: skip
 
 
-def legend(tiers: Sequence[Tier]) -> list[Piece]:
-    """What the stretches of bars are, of those that there are."""
+def legend(tiers: Sequence[Tier], width: int) -> list[Piece]:
+    """What the stretches of bars are, of those that there are and as far as there is room."""
     kinds = dict.fromkeys(kind for tier in tiers for kind, pages in tier.parts if pages)
-    pieces: list[Piece] = [(" " * 7, "text")]
+    pieces: list[Piece] = []
     for kind in (*kinds, "free"):
         look = palette.PAGES[kind]
-        pieces += [(look.mark, look.role), (f" {look.word}  ", "muted")]
+        width -= len(look.word) + 4
+        if width >= -2:
+            pieces += [(look.mark, look.role), (f" {look.word}  ", "muted")]
     return pieces
 
 
@@ -64,15 +66,22 @@ def rates(gauges: Gauges) -> list[Piece]:
 
 
 def traffic(gauges: Gauges) -> list[Piece]:
-    """What moves between the tiers, and what is found again."""
+    """What moves between the device and the host tier."""
     down, up = (
         f"{size(pages * gauges.page_bytes)}/s"
         for pages in (gauges.swap_out_per_s, gauges.swap_in_per_s)
     )
+    return [
+        ("swap   ", "muted"), (f"▼ {down:<9} ", "primary"), (f"▲ {up:<9}", "success"), GAP,
+    ]  # fmt: skip
+
+
+def found(gauges: Gauges) -> list[Piece]:
+    """How much of the prompts was there already, and how often somebody is paused."""
     hits = "-" if gauges.hit_rate is None else f"{100 * gauges.hit_rate:.0f} %"
     return [
-        ("swap   ", "muted"), (f"▼ {down:<9}", "primary"), ("▲ ", "success"),
-        (f"{up:<9}", "success"), GAP, ("hits ", "muted"), (hits, "text"),
+        ("hits   ", "muted"), (f"{hits:<6}", "text"), ("pauses ", "muted"),
+        (f"{gauges.preemptions_per_s:.1f}/s", "text"), GAP,
     ]  # fmt: skip
 
 

@@ -17,8 +17,8 @@ WINDOW_CSS = """
     & > Vertical { width: auto; max-width: 76; height: auto; max-height: 90%; padding: 1 2;
                    border: round $primary; background: $surface; }
     & Label { width: auto; max-width: 70; }
-    & OptionList { width: 60; max-width: 100%; height: auto; max-height: 16; border: none;
-                   background: $surface; margin-top: 1; padding: 0; }
+    & OptionList { width: 66; max-width: 100%; height: auto; max-height: 16;
+                   border: none !important; background: $surface; margin-top: 1; padding: 0; }
     & .hint { color: $text-muted; margin-top: 1; }
 """
 

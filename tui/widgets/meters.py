@@ -82,9 +82,8 @@ def _memory(gauges: Gauges, width: int, height: int) -> Lines:
         if height > 2 * len(gauges.tiers) + 4:
             lines.append(())
     return [
-        *lines, phrases.legend(gauges.tiers), (), phrases.traffic(gauges),
-        [("pauses ", "muted"), (f"{gauges.preemptions_per_s:.1f}/s  ", "text"),
-         *phrases.stalls(gauges)],
+        *lines, phrases.legend(gauges.tiers, width), (), phrases.traffic(gauges),
+        phrases.found(gauges), phrases.stalls(gauges),
     ]  # fmt: skip
 
 
@@ -105,5 +104,5 @@ def _brief(gauges: Gauges, width: int) -> Lines:
         rates += [*phrases.first_token(found), phrases.GAP]
     return [
         memory, rates, [*phrases.states(gauges), *phrases.levels(gauges, width)],
-        [*phrases.traffic(gauges), phrases.GAP, *phrases.stalls(gauges)],
+        [*phrases.traffic(gauges), *phrases.found(gauges), *phrases.stalls(gauges)],
     ]  # fmt: skip
