@@ -10,7 +10,7 @@ from tokenix.cli import stdout
 from tokenix.cli.options import Json
 from tokenix.cli.status import OK, Failure, UsageError
 from tokenix.cli.table import printable, table
-from tokenix.daemon import keyfile
+from tokenix.gateway import keyfile
 from tokenix.gateway.keys import Role
 
 KeysFile = Annotated[
@@ -21,7 +21,7 @@ ROOT_TENANT = "default"
 
 keys = App(
     name="keys",
-    help="Make, list and revoke API keys of the gateway; it reads them when it starts.",
+    help="Make, list and revoke API keys of the gateway; one that runs notices.",
     help_format="plaintext",
     default_parameter=Parameter(negative=""),
 )

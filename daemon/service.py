@@ -1,5 +1,6 @@
 """The life of a daemon: load, listen, look after the gateway, drain, end."""
 
+import contextlib
 import errno
 import select
 import shutil
@@ -76,6 +77,8 @@ def serve(model: str, options: ServeOptions) -> int:
             gateway = Gateway(settings, door, log)
             stack.callback(gateway.stop)
             gateway.start()
+        prepare_grammars(k)
+        if gateway is not None and door is not None:
             await_gateway(gateway, door, signals)
         info = k.model()
         log.info(
@@ -107,6 +110,12 @@ def _boot(model: str, options: ServeOptions, log: FilteringBoundLogger) -> Sysca
             swap_resume=options.swap_resume,
             progress=progress,
         )
+
+
+def prepare_grammars(k: Syscalls) -> None:
+    """What the first grammar would have to wait for, done while the gateway's process starts."""
+    with contextlib.suppress(OSError):  # there are none, which is said to who asks for one
+        k.machine.image.grammars.prepare()
 
 
 def await_gateway(gateway: Gateway, door: Doorway, signals: SignalPipe) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from tokenix.daemon.keyfile import as_api_key, read_keys, usual_path
 from tokenix.daemon.options import HttpOptions, ServeOptions
 from tokenix.gateway.config import GatewayConfig, Limits
+from tokenix.gateway.keyfile import as_api_key, read_keys, usual_path
 from tokenix.gateway.keys import ApiKey
 
 
@@ -30,6 +30,7 @@ def _settings(socket: Path, options: ServeOptions) -> GatewayConfig:
         parent=os.getpid(),
         socket=str(socket),
         keys=api_keys(http),
+        keys_file=str(keys_path(http)),
         tenant=http.tenant,
         aliases=dict(http.alias),
         metrics_compat="" if http.metrics_compat == "none" else http.metrics_compat,
@@ -44,9 +45,14 @@ def _settings(socket: Path, options: ServeOptions) -> GatewayConfig:
     )
 
 
+def keys_path(http: HttpOptions) -> Path:
+    """The file of API keys that is named, or the usual one."""
+    return usual_path() if http.keys is None else Path(http.keys).expanduser().absolute()
+
+
 def api_keys(http: HttpOptions) -> tuple[ApiKey, ...]:
     """Those of the file that is named, or of the usual one if that exists. OSError."""
-    path = usual_path() if http.keys is None else Path(http.keys).expanduser()
+    path = keys_path(http)
     if http.keys is None and not path.exists():
         return ()
     return tuple(map(as_api_key, read_keys(path)))

@@ -344,6 +344,22 @@ def _reserve(directory: str, blocks: int, block_bytes: int) -> IO[bytes]:
         raise OSError(errno.EINVAL, f"{asked}: {error}; name another directory") from None
 
 
+def check_room(directory: str, size_bytes: int) -> None:
+    """OSError ENOSPC if a file of that size has no room in a directory now. What else may be wrong
+    with it is said when the file is made."""
+    try:
+        room = os.statvfs(directory)
+    except (OSError, ValueError):
+        return
+    free = room.f_bavail * room.f_frsize
+    if room.f_blocks and size_bytes > free:
+        raise OSError(
+            errno.ENOSPC,
+            f"no swap file of {_bytes(size_bytes)} in {directory!r}: {_bytes(free)} are free; "
+            "ask for less, make room, or name a directory on another disk",
+        )
+
+
 def _too_little_room(directory: str, block_bytes: int) -> str:
     room = os.statvfs(directory)
     free = room.f_bavail * room.f_frsize

@@ -1,7 +1,9 @@
 """The application: routes behind a door, with the kernel at the other end of a link."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
@@ -14,11 +16,16 @@ from tokenix.gateway.config import GatewayConfig
 from tokenix.gateway.description import Description
 from tokenix.gateway.door import Door, Gate
 from tokenix.gateway.errors import ApiError, ErrorBody, internal, invalid
+from tokenix.gateway.keyfile import Watched
+from tokenix.gateway.keys import KeyRing
 from tokenix.gateway.link import Connect, Link, log
 from tokenix.gateway.routes import ROUTES
 from tokenix.gateway.serving import House
 from tokenix.gateway.spans import open_spans
 from tokenix.gateway.traffic import Traffic
+
+KEYS_S = 0.5
+"""Between two looks at the file of API keys."""
 
 
 class Application:
@@ -50,16 +57,25 @@ class Application:
             logging_config=None,
         )
         self.spans = open_spans(config.otlp_endpoint)
-        self.asgi = Door(self.litestar, config, self.gate, self.traffic, self.spans)
+        ring = KeyRing(config.keys, config.tenant)
+        self._keys = Watched(Path(config.keys_file), ring) if config.keys_file else None
+        self.asgi = Door(self.litestar, config.limits, ring, self.gate, self.traffic, self.spans)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Litestar) -> AsyncIterator[None]:
         await self.link.open()
+        watching = asyncio.create_task(self._watch_keys())
         try:
             yield
         finally:
+            watching.cancel()
             await self.link.close()
             await anyio.to_thread.run_sync(self.spans.close)
+
+    async def _watch_keys(self) -> None:
+        while self._keys is not None:
+            self._keys.look()
+            await asyncio.sleep(KEYS_S)
 
 
 def _response(error: ApiError) -> Response[ErrorBody]:

@@ -53,6 +53,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The kernel's socket; "": where `tokenix.connect` looks for it."""
     keys: tuple[ApiKey, ...] = ()
     """None: everybody on this machine may come in, as tenant `tenant`."""
+    keys_file: str = ""
+    """Where the keys are from: they are read again when it changes. "": they stay."""
     tenant: str = "default"
     aliases: dict[str, str] = {}
     """Other names of the served model: alias -> its name."""

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 from litestar.types import ASGIApp, Message, Receive, Send
 
-from tokenix.gateway.config import GatewayConfig
+from tokenix.gateway.config import Limits
 from tokenix.gateway.errors import ApiError, internal, shutting_down
 from tokenix.gateway.keys import Caller, KeyRing
 from tokenix.gateway.spans import Spans
@@ -77,11 +77,12 @@ class Door:
     """An ASGI application around another one."""
 
     def __init__(
-        self, app: ASGIApp, config: GatewayConfig, gate: Gate, traffic: Traffic, spans: Spans
-    ) -> None:
+        self, app: ASGIApp, limits: Limits, keys: KeyRing, gate: Gate, traffic: Traffic,
+        spans: Spans,
+    ) -> None:  # fmt: skip
         self._app = app
-        self._limits = config.limits
-        self._keys = KeyRing(config.keys, config.tenant)
+        self._limits = limits
+        self._keys = keys
         self._gate = gate
         self._traffic = traffic
         self._spans = spans

@@ -44,9 +44,18 @@ class KeyRing:
     """All keys that let somebody in."""
 
     def __init__(self, keys: Sequence[ApiKey], tenant: str) -> None:
-        """`tenant`: who everybody is where there are no keys."""
-        self._keys = tuple((key.sha256.encode(), Caller(key.tenant, key.role)) for key in keys)
-        self._anybody = None if keys else Caller(tenant, "tenant")
+        """`tenant`: who everybody is where there are no keys, and never were."""
+        self._keys: tuple[tuple[bytes, Caller], ...] = ()
+        self._anybody: Caller | None = Caller(tenant, "tenant")
+        self.replace(keys)
+
+    def replace(self, keys: Sequence[ApiKey]) -> bool:
+        """From now on these; whether that changes anything. Without any left, nobody comes in."""
+        found = tuple((key.sha256.encode(), Caller(key.tenant, key.role)) for key in keys)
+        changed, self._keys = found != self._keys, found
+        if keys:
+            self._anybody = None
+        return changed
 
     def find(self, authorization: bytes) -> Caller | None:
         """Whose the secret in an Authorization header is; None: nobody's. Takes as long whichever

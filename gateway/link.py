@@ -83,7 +83,7 @@ class Link:
                 log.info("kernel found", model=self._model.name)
             kernel = self._kernel
             async with asyncio.timeout(self._ready_s):
-                await kernel.vmstat()
+                await kernel.trace(limit=0)  # nothing, for which the kernel has to take a step
             self._answered_s = time.monotonic()
         except TimeoutError:
             log.warning("kernel does not answer", seconds=self._ready_s)

@@ -73,10 +73,14 @@ class Machine:
 
 def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
     """Load the model, start device and kernel. OSError says what is wrong and what to do."""
+    from tokenix.drivers.swapfile import check_room
     from tokenix.models.registry import load_image
     from tokenix.models.text import TextStream
 
     tunables = _check(options)
+    if options.swap_dir is not None:
+        assert options.swap_bytes is not None, "checked before"
+        check_room(options.swap_dir, options.swap_bytes)
     image = load_image(options.model, progress)
     device = _open_device(options, image, progress)
     try:
@@ -177,6 +181,10 @@ def _check(options: BootOptions) -> Tunables:
         raise _invalid(f"tunables: {why}") from None
 
 
+def _tell_part(progress: Progress, stage: str, part: float) -> None:
+    progress(stage, int(part * 100), 100)
+
+
 def _invalid(message: str) -> OSError:
     return error(errno.EINVAL, message).as_os_error()
 
@@ -185,6 +193,7 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
     try:
         from tokenix.drivers.cpu.arena import PageShape
         from tokenix.drivers.cpu.device import CpuDevice
+        from tokenix.drivers.cpu.jit import tell_compiling
     except ImportError as missing:
         raise error(
             errno.ENODEV, f"the cpu driver needs {missing.name}; run: pip install 'tokenix[cpu]'"
@@ -199,18 +208,18 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
         host = DEFAULT_HOST_POOLS * frames if options.host_pages is None else options.host_pages
         size = (frames + host) * shape.frame_bytes / (1 << 30)
         asked = f"device_pages {frames} and host_pages {host} take {size:.1f} GiB"
-        return CpuDevice(
-            config,
-            image.weights,
-            frames=frames,
-            host_slots=host,
-            page_tokens=options.page_tokens,
-            kv_dtype=kv_dtype,
-            threads=options.threads,
-            progress=None
-            if progress is None
-            else lambda stage, part: progress(stage, int(part * 100), 100),
-        )
+        told = None if progress is None else partial(_tell_part, progress)
+        with tell_compiling(told):
+            return CpuDevice(
+                config,
+                image.weights,
+                frames=frames,
+                host_slots=host,
+                page_tokens=options.page_tokens,
+                kv_dtype=kv_dtype,
+                threads=options.threads,
+                progress=told,
+            )
     except ValueError as why:  # a model or a page size that its kernels do not cover
         raise _invalid(str(why)) from None
     except (MemoryError, OverflowError, OSError) as why:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -70,23 +70,51 @@ cgutils: Any = numba_cgutils
 """Numba's code generation helpers, untyped."""
 
 
+_names: set[str] = set()
+"""Of all functions that may have to be compiled."""
+_listeners: list[Callable[[str], None]] = []
+
+
+@contextlib.contextmanager
+def tell_compiling(progress: Callable[[str, float], None] | None) -> Iterator[None]:
+    """Inside, `progress(stage, fraction)` is called before a function is compiled, which takes
+    seconds for some: at the first start after an install, or on another kind of processor."""
+    begun: set[str] = set()
+
+    def tell(name: str) -> None:
+        begun.add(name)
+        if progress is not None:
+            progress("compiling kernels, once for this machine", len(begun) / len(_names))
+
+    _listeners.append(tell)
+    try:
+        yield
+    finally:
+        _listeners.remove(tell)
+
+
 class Forgiving:
     """Numba's cache of one function. What cannot be read from it is compiled again, and what
     cannot be written (a full disk) is not kept."""
 
-    def __init__(self, cache: Any) -> None:
+    def __init__(self, cache: Any, name: str = "") -> None:
         self._cache = cache
+        self._name = name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
+        found = None
         try:
-            return self._cache.load_overload(signature, target)
+            found = self._cache.load_overload(signature, target)
         except Exception:  # damaged: whatever unpickling and loading raise
             with contextlib.suppress(OSError):
                 self._cache.flush()
-            return None
+        if found is None:
+            for tell in _listeners:
+                tell(self._name)
+        return found
 
     def save_overload(self, signature: Any, data: Any) -> None:
         with contextlib.suppress(OSError):
@@ -105,7 +133,8 @@ def _compile(function: F, parallel: bool) -> F:
             error_model="numpy",
         )
         if _CACHE is not None:
-            compiled._cache = Forgiving(compiled._cache)
+            compiled._cache = Forgiving(compiled._cache, function.__qualname__)
+            _names.add(function.__qualname__)
         return cast(F, compiled)
     finally:
         _config.CACHE_DIR = saved

@@ -111,9 +111,9 @@ class Line:
 
     def _send(self, number: int, frame: bytearray, receiver: Receiver, always: bool) -> None:
         """Whatever goes wrong is said to the receiver. `always`: also above the limit of calls."""
-        problem = self.left_behind()
-        if problem is not None:
-            receiver.failed(problem)
+        foreign = self.left_behind()
+        if foreign is not None:
+            receiver.failed(foreign)
             return
         try:
             while True:

@@ -54,6 +54,20 @@ def test_a_full_disk_and_a_damaged_cache_are_done_without():
     assert isinstance(jit.kernel(test_threads_are_bounded)._cache, jit.Forgiving)
 
 
+def test_compiling_is_told():
+    told = []
+    with jit.tell_compiling(lambda stage, part: told.append((stage, part))):
+        compiled = jit.kernel(lambda x: x - 1)
+        compiled._cache = jit.Forgiving(BadCache(), "minus")
+        assert (compiled(1), compiled(2)) == (0, 1)
+        assert told == [("compiling kernels, once for this machine", told[0][1])]
+        assert 0 < told[0][1] <= 1
+        compiled(1.5)  # for other types, again
+        assert len(told) == 2
+    compiled(1j)
+    assert len(told) == 2
+
+
 def test_the_cache_is_named_by_the_source():
     assert jit._source_digest() in jit._cache_folder()
 

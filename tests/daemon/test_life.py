@@ -181,6 +181,11 @@ def test_options_come_from_flags_environment_and_file(tmp_path: Path) -> None:
             FAILED,
             "--swap-dir: cannot write in /nope",
         ),
+        (
+            ["no-such-model", "--swap-dir", "/tmp", "--swap-bytes", "9999T"],
+            FAILED,
+            "are free; ask for less",
+        ),
         (["--image-dir", "/proc/x"], FAILED, "--image-dir: cannot write in /proc/x"),
         (["--socket", "/proc/x.sock"], FAILED, "--socket: cannot write in /proc"),
         (["--socket", "/etc/passwd"], FAILED, "is no socket"),

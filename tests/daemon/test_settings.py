@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tokenix.cli.status import FAILED, OK, USAGE
-from tokenix.daemon import keyfile
 from tokenix.daemon.sizes import bytes_of
+from tokenix.gateway import keyfile
 from tokenix.gateway.keys import KeyRing
 from tokenix.tests.daemon.daemons import command, environment
 

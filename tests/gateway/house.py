@@ -32,6 +32,8 @@ class Gateway:
         self.k = k
         self.lost = False
         """Whether the kernel it has found is gone again."""
+        self.asked: list[Any] = []
+        """Every call that the kernel got from it."""
         self.server = Server(config, self._connect)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -80,6 +82,7 @@ class Losable(LocalPort):
     def submit(self, request: Any) -> Any:
         if self._gateway.lost:
             raise ConnectionResetError(104, "the kernel has hung up")
+        self._gateway.asked.append(request)
         return super().submit(request)
 
     def as_tenant(self, tenant: str) -> "Losable":

@@ -4,12 +4,14 @@ import hashlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from tokenix.gateway.config import GatewayConfig
-from tokenix.gateway.keys import hash_key
+from tokenix.gateway.keyfile import Watched, add_key, drop_key
+from tokenix.gateway.keys import ApiKey, KeyRing, hash_key
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.tests.gateway.house import HELLO, MODEL, Wire, open_gateway, until
 
@@ -65,6 +67,36 @@ def test_a_key_is_a_tenant(k: Syscalls) -> None:
         for wire in (red, blue, root):
             wire.close()
         until(lambda: not k.ps())
+
+
+def test_the_file_of_keys_is_read_again_when_it_changes(k: Syscalls, tmp_path: Path) -> None:
+    path = tmp_path / "keys.jsonl"
+    with open_gateway(k, keys_file=str(path)) as gateway:
+
+        def status(secret: str = "") -> int:
+            with gateway.get("/v1/models", **(bearer(secret) if secret else {})) as wire:
+                wire.body()
+                return wire.status
+
+        assert status() == 200  # nobody has made a key yet
+        red, red_kept = add_key(path, "red", "tenant")
+        until(lambda: status() == 401)
+        assert status(red) == 200
+        blue, _ = add_key(path, "blue", "tenant")
+        until(lambda: status(blue) == 200)
+        drop_key(path, red_kept.id)
+        until(lambda: status(red) == 401)
+        kept = path.read_bytes()
+        path.write_bytes(b"no key at all\n" + kept)
+        drained = Watched(path, ring := KeyRing([ApiKey(sha256=hash_key("x"), tenant="x")], ""))
+        drained.look()  # says so in the log, and changes nothing
+        assert ring.find(b"Bearer x") is not None
+        assert status(blue) == 200
+        path.unlink()
+        until(lambda: status(blue) == 401)  # and is not open again
+        assert status() == 401
+        path.write_bytes(kept)
+        until(lambda: status(blue) == 200)
 
 
 def test_beyond_this_machine_keys_are_needed() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import tokenix
+from tokenix.kernel.calls import Trace
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.tests.gateway.house import Gateway, Wire, open_gateway, until
 
@@ -46,6 +47,16 @@ def test_before_there_is_a_kernel(k: Syscalls) -> None:
             assert wire.json()["choices"]
     finally:
         gateway.close()
+
+
+def test_looking_at_the_kernel_is_cheap(k: Syscalls) -> None:
+    """What an idle gateway asks, twice a second, brings nothing."""
+    with open_gateway(k) as gateway:
+        gateway.asked.clear()
+        until(lambda: len(gateway.asked) >= 2)
+        assert {(type(asked), getattr(asked, "limit", None)) for asked in gateway.asked} == {
+            (Trace, 0)
+        }
 
 
 def test_the_kernel_is_lost_and_comes_back(k: Syscalls) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
 
-from tokenix.gateway.keys import ApiKey, Role, hash_key
+from tokenix.gateway.keys import ApiKey, KeyRing, Role, hash_key
 
 PREFIX = "tkx-"
 """Begins a key, so that scanners for leaked secrets can know one."""
@@ -32,6 +33,8 @@ class KeptKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Names it to people; tells nothing of the key."""
         return self.sha256[:ID_DIGITS]
 
+
+log = structlog.get_logger("tokenix.gateway")
 
 _decoder = msgspec.json.Decoder(KeptKey)
 
@@ -60,6 +63,38 @@ def read_keys(path: Path) -> tuple[KeptKey, ...]:
 
 def as_api_key(key: KeptKey) -> ApiKey:
     return ApiKey(sha256=key.sha256, tenant=key.tenant, role=key.role)
+
+
+class Watched:
+    """The file behind a key ring. What it cannot tell, it leaves as it was."""
+
+    def __init__(self, path: Path, ring: KeyRing) -> None:
+        self._path = path
+        self._ring = ring
+        self._seen: tuple[int, int, int] | None = (0, 0, 0)
+
+    def look(self) -> None:
+        """Read the file again if it has changed since the last look. A file that is gone, or empty,
+        lets nobody in where there were keys."""
+        seen = self._stamp()
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            keys = () if seen is None else read_keys(self._path)
+        except OSError as why:
+            log.error("API keys cannot be read; those from before stay", error=why.strerror)
+            return
+        if self._ring.replace([as_api_key(key) for key in keys]):
+            log.info("API keys read", keys=len(keys))
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        """Differs when the file does; None: there is none."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def add_key(path: Path, tenant: str, role: Role) -> tuple[str, KeptKey]:
