@@ -30,6 +30,7 @@ SOME = [
     pytest.param("copy", shape("bf16", "bf16", 1, 64), HOPPER, id="copy"),
     pytest.param("poison", shape("bf16", "bf16", 1, 64), AMPERE, id="poison"),
     pytest.param("gather", shape("bf16", "bf16", 1, 64), HOPPER, id="gather"),
+    pytest.param("prefill", shape("bf16", "bf16", 4, 128), HOPPER, id="prefill-llama-8b"),
     pytest.param("sample", shape("bf16", "bf16", 1, 64), HOPPER, id="sample"),
 ]
 
@@ -38,8 +39,9 @@ GROUPS = (1, 2, 3, 4, 5)
 WHOLE = [
     pytest.param(op, shape(kind, kind, group, dim, bias=bias, norm=bias), arch)
     for arch in (HOPPER, AMPERE)
-    for op, groups in (("decode", GROUPS), ("combine", (1,)), ("append", (1,)))
+    for op, groups in (("decode", GROUPS), ("combine", (1,)), ("append", (1,)), ("prefill", (1,)))
     for kind in ("bf16", "f16", "f32")
+    if op != "prefill" or kind != "f32"
     for dim in DIMS
     for group in (groups if kind == "bf16" and arch == HOPPER else groups[-1:])
     for bias in ((False, True) if op == "append" else (False,))
@@ -71,6 +73,11 @@ def check_op(op: str, shape: Shape, arch: tuple[int, int], folder: Path) -> None
         if op in ("copy", "gather"):
             assert found.count("LDG", "128") and found.count("STG", "128")
             assert not found.count("STG") - found.count("STG", "128"), "words are stored one by one"
+        if op == "prefill":
+            matrix = found.count("HMMA") / (shape.dim // 8 * 4 + shape.dim // 16 * 8)
+            assert matrix >= 1, "scores and sums are not computed by tensor cores"
+            assert found.count("LDG", "128") and found.count("LDSM")
+            assert recipe.shared_bytes <= 160 << 10
         if op == "poison":
             assert found.count("STG", "128") == found.count("STG") > 0
 

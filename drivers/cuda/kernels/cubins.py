@@ -23,7 +23,7 @@ _HERE = Path(__file__).parent
 def source_digest() -> bytes:
     """Of all sources of this folder: an edited callee changes what calls it."""
     digest = hashlib.sha256()
-    for path in sorted([*_HERE.glob("*.py"), *_HERE.glob("*.cu")]):
+    for path in sorted([*_HERE.glob("*.py"), *_HERE.glob("*.cu*")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.digest()
 

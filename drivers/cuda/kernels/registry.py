@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenix.drivers.cuda.kernels import abi, append, decode, frames, sample
+from tokenix.drivers.cuda.kernels import abi, append, decode, frames, prefill, sample
 from tokenix.drivers.cuda.kernels.abi import Op
 from tokenix.drivers.cuda.kernels.append import Vector
-from tokenix.drivers.cuda.kernels.build import Arch, compile_python
+from tokenix.drivers.cuda.kernels.build import Arch, compile_cpp, compile_python
 from tokenix.drivers.cuda.kernels.cubins import Cubins
 from tokenix.drivers.cuda.kernels.decode import Tiling
 from tokenix.drivers.cuda.kernels.pages import DIMS, MOST_GROUP
+from tokenix.drivers.cuda.kernels.sources import defines, read_source
 from tokenix.drivers.cuda.kernels.words import Kind, as_plain
 from tokenix.drivers.kvkind import KvKind
 
@@ -99,6 +100,16 @@ def _python(
     return Recipe(op, "numba", repr(variant), build, threads, grid)
 
 
+def _cpp(
+    op: Op, name: str, macros: list[str], grid: Callable[..., Grid], threads: int,
+    shared_bytes: int,
+) -> Recipe:  # fmt: skip
+    def build(arch: Arch) -> bytes:
+        return compile_cpp(read_source(name), arch, macros)
+
+    return Recipe(op, "nvrtc", " ".join(macros), build, threads, grid, shared_bytes)
+
+
 def _append(shape: Shape) -> Recipe | None:
     kv = as_plain(shape.kv)
     if kv is None:
@@ -137,6 +148,18 @@ def _frame_grid(rows: int, splits: int = 1) -> Grid:
     return frames.BLOCKS_PER_FRAME, rows, 1
 
 
+def _prefill(shape: Shape) -> Recipe | None:
+    if shape.kv not in ("f16", "bf16"):
+        return None
+    macros = defines(shape.kv, shape.x, shape.group, shape.dim)
+
+    def grid(rows: int, splits: int = 1) -> Grid:
+        return rows, shape.heads, 1
+
+    shared_bytes = prefill.shared_bytes(shape.dim)
+    return _cpp(abi.PREFILL, "prefill", macros, grid, prefill.THREADS, shared_bytes)
+
+
 def _copy(shape: Shape) -> Recipe | None:
     return _python(abi.COPY, "", frames.make_copy(), _frame_grid, frames.THREADS)
 
@@ -163,6 +186,7 @@ IMPLEMENTATIONS: Mapping[str, tuple[Implementation, ...]] = {
     "append": (_append,),
     "decode": (_decode,),
     "combine": (_combine,),
+    "prefill": (_prefill,),
     "copy": (_copy,),
     "poison": (_poison,),
     "gather": (_gather,),
