@@ -112,7 +112,7 @@ class ServeOptions:
     kv_dtype: Annotated[
         str, Parameter(help=f"Format of keys and values: {', '.join(KV_KINDS)}.")
     ] = "f16"
-    driver: Annotated[str, Parameter(help="Device driver: cpu.")] = "cpu"
+    driver: Annotated[str, Parameter(help="Device driver: cpu or cuda.")] = "cpu"
     threads: Annotated[MaybeWhole, Parameter(help="Of the cpu driver; default: all cores.")] = None
     policy: Annotated[str, Parameter(help="progress, fcfs or retract.")] = "progress"
     swap_dir: Annotated[str | None, Parameter(help="Directory of a swap file.")] = None

@@ -27,6 +27,8 @@ Progress = Callable[[str, int, int], None]
 DEFAULT_POOL_BYTES = 512 << 20
 """Size of the device pool where the caller gives none."""
 
+DRIVERS = ("cpu", "cuda")
+
 DEFAULT_HOST_POOLS = 4
 """Host tier, in device pools, where the caller gives none."""
 
@@ -145,8 +147,9 @@ def make_kernel(
 def _check(options: BootOptions) -> Tunables:
     if not isinstance(options.policy, str) or options.policy not in POLICIES:
         raise _invalid(f"no policy {options.policy!r}; there are {', '.join(POLICIES)}")
-    if options.driver != "cpu":
-        raise error(errno.ENODEV, f"no driver {options.driver!r}; there is cpu").as_os_error()
+    if options.driver not in DRIVERS:
+        known = " and ".join(DRIVERS)
+        raise error(errno.ENODEV, f"no driver {options.driver!r}; there are {known}").as_os_error()
     if options.kv_dtype not in KV_KINDS:
         raise _invalid(f"kv_dtype must be one of {', '.join(KV_KINDS)}, not {options.kv_dtype!r}")
     for name in ("device_pages", "host_pages", "page_tokens", "threads", "swap_bytes"):
@@ -190,6 +193,8 @@ def _invalid(message: str) -> OSError:
 
 
 def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress | None) -> Device:
+    if options.driver == "cuda":
+        return _open_gpu(options, image, progress)
     try:
         from tokenix.drivers.cpu.arena import PageShape
         from tokenix.drivers.cpu.device import CpuDevice
@@ -227,3 +232,35 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
             raise
         what = f"{asked}, which this machine does not give; ask for fewer"
         raise error(errno.ENOMEM, what).as_os_error() from None
+
+
+def _open_gpu(options: BootOptions, image: "ProgramImage", progress: Progress | None) -> Device:
+    """OSError ENODEV says why there is no GPU to use."""
+    try:
+        from tokenix.drivers.cuda.arena import FrameShape
+        from tokenix.drivers.cuda.device import CudaDevice
+        from tokenix.drivers.cuda.sizing import choose_frames, choose_slots
+    except ImportError as missing:
+        raise error(
+            errno.ENODEV, f"the cuda driver needs {missing.name}; run: pip install 'tokenix[cuda]'"
+        ).as_os_error() from None
+    config, kv_dtype = image.config, cast(KvKind, options.kv_dtype)
+    frames, host = options.device_pages, options.host_pages
+    try:
+        shape = FrameShape.of(config, options.page_tokens, kv_dtype)
+        frames = choose_frames(config, shape, "bf16") if frames is None else frames
+        host = choose_slots(frames, shape) if host is None else host
+        return CudaDevice(
+            config,
+            image.weights,
+            frames=frames,
+            host_slots=host,
+            page_tokens=options.page_tokens,
+            kv_dtype=kv_dtype,
+            progress=None if progress is None else partial(_tell_part, progress),
+        )
+    except ValueError as why:
+        raise _invalid(str(why)) from None
+    except MemoryError as why:
+        asked = f"device_pages {frames} and host_pages {host} do not fit ({why}); ask for fewer"
+        raise error(errno.ENOMEM, asked).as_os_error() from None

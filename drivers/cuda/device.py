@@ -55,12 +55,17 @@ def compiled_kernels(
     driver: CudaDriver, config: ModelConfig, shape: FrameShape, kind: DenseKind
 ) -> Mapping[str, Kernel]:
     """Kernels of the registry, compiled now or kept from another time. OSError ENODEV if they
-    cannot be compiled here."""
+    cannot be compiled here; ValueError if there are none for a format of keys and values."""
     cubins = Cubins(default_folder())
     try:
-        return build_kernels(_kernel_shape(config, shape, kind), driver.gpu.capability, cubins)
+        kernels = build_kernels(_kernel_shape(config, shape, kind), driver.gpu.capability, cubins)
     except RuntimeError as error:
         raise OSError(errno.ENODEV, f"{error}; boot with driver='cpu'") from None
+    if not kernels.keys() >= {"append", "decode"}:
+        raise ValueError(
+            f"kv_dtype={shape.page.kind!r} has no kernels on GPUs yet; use bf16, f16 or f32"
+        )
+    return kernels
 
 
 def _kernel_shape(config: ModelConfig, shape: FrameShape, kind: DenseKind) -> Shape:
@@ -121,10 +126,8 @@ class CudaDevice(QueuedDevice):
                 if progress is not None:
                     progress("measuring", 0.0)
                 opened.set_result(self._measure(config))
-            except OutOfDeviceMemory as error:
-                opened.set_exception(MemoryError(str(error)))
             except BaseException as error:
-                opened.set_exception(error)
+                opened.set_exception(_as_memory_error(error))
 
         self._open(start)
         try:
@@ -154,7 +157,6 @@ class CudaDevice(QueuedDevice):
         launcher = Launcher(driver, self._stream, kernels_by(driver, config, shape, kind))
         later(launcher.close)
         max_position = min(config.max_context_tokens, frames * PAGE_TOKENS)
-        placed = DeviceWeights(config, weights, dense, kind, max_position, progress=progress)
         self._arena = FrameArena(driver, shape, frames)
         later(self._arena.close)
         self._computed = Fence(driver, self._stream)
@@ -168,6 +170,7 @@ class CudaDevice(QueuedDevice):
         self._tables = DeviceTables(driver, frames, -(-max_position // PAGE_TOKENS))
         later(self._tables.close)
         self._intake = Intake(self._tables.host, PAGE_TOKENS, config.vocab_tokens, max_position)
+        placed = DeviceWeights(config, weights, dense, kind, max_position, progress=progress)
         spare = max(SPARE_WORDS, self._tables.max_pages)
         self._inputs = Inputs(driver, dense, MAX_PASS_TOKENS, MAX_ROWS, spare)
         later(self._inputs.close)
@@ -254,3 +257,12 @@ class CudaDevice(QueuedDevice):
     def _copy_in(self, pages: Sequence[PageIn]) -> list[str | None]:
         self._driver.enter()
         return self._lanes.load(pages)
+
+
+def _as_memory_error(error: BaseException) -> BaseException:
+    """What our own allocations and torch's raise where the GPU is too small, as one kind."""
+    import torch
+
+    if isinstance(error, OutOfDeviceMemory | torch.OutOfMemoryError):
+        return MemoryError(str(error).split("\n")[0])
+    return error

@@ -1,0 +1,87 @@
+"""Booting with driver='cuda': what a machine without a GPU is told, and sizes that nobody gave."""
+
+import errno
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import tokenix
+from tokenix.drivers.cuda import device as devices
+from tokenix.drivers.cuda.arena import FrameShape
+from tokenix.drivers.cuda.sizing import choose_frames, choose_slots, count_weights
+from tokenix.tests.cuda import fake as fakes
+from tokenix.tests.cuda import rig
+from tokenix.tests.syscalls.conftest import PATIENT
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
+def test_without_a_gpu_it_says_so():
+    code = "import tokenix; tokenix.boot('smollm2', driver='cuda')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("OSError: [Errno 19] no NVIDIA driver"), last
+    assert "driver='cpu'" in last
+
+
+def test_drivers_that_there_are_not():
+    with pytest.raises(OSError, match="no driver 'tpu'; there are cpu and cuda") as raised:
+        tokenix.boot("smollm2", driver="tpu")
+    assert raised.value.errno == errno.ENODEV
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"page_tokens": 32}, "pages of 16 tokens"),
+        ({"kv_dtype": "int4", "device_pages": 8}, "kv_dtype='int4' has no kernels on GPUs yet"),
+        ({}, r"model Smollm2 .* needs 1\.\d GiB of the GPU, and 0\.2 GiB are free"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(fake, monkeypatch, options, words):
+    fake.machine(total_bytes=1 << 28)
+    monkeypatch.setattr(devices, "CudaDevice", partial(devices.CudaDevice, dense_by=fakes.CpuDense))
+    with pytest.raises(OSError, match=words):
+        tokenix.boot("smollm2", driver="cuda", **options)
+    assert fake.used_bytes == 0
+
+
+def test_pages_that_do_not_fit_are_counted(fake, monkeypatch):
+    twins = partial(devices.CudaDevice, dense_by=fakes.CpuDense, kernels_by=fakes.twin_kernels)
+    monkeypatch.setattr(devices, "CudaDevice", twins)
+    with pytest.raises(OSError, match=r"device_pages 9999 and host_pages 8 do not fit .*fewer"):
+        tokenix.boot("smollm2", driver="cuda", device_pages=9999, host_pages=8)
+    assert fake.used_bytes == 0
+
+
+def test_pages_fill_what_the_weights_leave(fake):
+    shape = FrameShape.of(rig.TINY, 16, "bf16")
+    fake.machine(total_bytes=3 << 30)
+    frames = choose_frames(rig.TINY, shape, "bf16")
+    used = frames * shape.stride_bytes + 2 * count_weights(rig.TINY) + (1 << 30)
+    assert 0.89 < used / (3 << 30) <= 0.9
+    assert choose_slots(2, shape) == 8
+    assert choose_slots(1 << 40, shape) < 1 << 40
+
+
+def test_weights_are_counted(fake):
+    tensors = rig.WEIGHTS
+    matrices = [tensors.float32(name) for name in tensors.names()]
+    assert count_weights(rig.TINY) == sum(m.size for m in matrices if m.ndim == 2)
+
+
+def test_the_shipped_model_serves(fake, monkeypatch):
+    twins = partial(
+        devices.CudaDevice, dense="f32", dense_by=fakes.CpuDense, kernels_by=fakes.twin_kernels
+    )
+    monkeypatch.setattr(devices, "CudaDevice", twins)
+    with tokenix.boot(
+        "smollm2", driver="cuda", device_pages=12, host_pages=12, tunables=PATIENT
+    ) as k:
+        pid = k.spawn("One word: the capital of France?", max_tokens=8)
+        assert "Paris" in "".join(k.stream(pid))
+    assert (fake.used_bytes, rig.failures()) == (0, [])
