@@ -97,7 +97,11 @@ def _set(kernel: Lifecycle, name: str, value: Value) -> None:
     if group != "sched":
         raise error(errno.EPERM, f"{name} can only be read")
     try:
-        kernel.scheduler.tunables = retune(kernel.scheduler.tunables, {field: float(value)})
+        number = float(value)
+    except ValueError:
+        raise error(errno.EINVAL, f"{name} cannot be {value!r}: it is a number") from None
+    try:
+        kernel.scheduler.tunables = retune(kernel.scheduler.tunables, {field: number})
     except ValueError as why:
         hint = str(why).rpartition(" cannot be: ")[2]  # what cannot be is said here
         raise error(errno.EINVAL, f"{name} cannot be {value!r}: {hint}") from None

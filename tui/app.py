@@ -21,6 +21,7 @@ from tokenix.tui.model.tracks import Tracks
 from tokenix.tui.replay import Replay
 from tokenix.tui.screens.help import Help, lines_of
 from tokenix.tui.screens.main import MainScreen
+from tokenix.tui.screens.memory import MemoryScreen
 from tokenix.tui.screens.process import ProcessScreen
 from tokenix.tui.screens.scheduler import SchedulerScreen
 from tokenix.tui.settings import Settings
@@ -44,6 +45,7 @@ class TopApp(App[Exception]):
     TITLE = "tokenix top"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "processes": MainScreen,
+        "memory": MemoryScreen,
         "scheduler": SchedulerScreen,
     }
     """The views, in the order of their keys 1, 2, ..."""

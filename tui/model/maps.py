@@ -27,8 +27,10 @@ KINDS: Final[dict[str, Look]] = {
     "foreign": Look("-", "others'", "faint"),
 }
 """Clean: on the device, with a copy below; dirty: the only copy is on the device."""
-WIDE: Final = 2
-"""Columns of a cell where there is room."""
+WIDTHS: Final = (3, 1)
+"""Columns of a cell, the first for which there is room."""
+TILES: Final = {"█": "▇"}
+"""What is drawn for a mark where there are gaps between cells."""
 _NAMES: Final = tuple(KINDS)
 
 
@@ -93,16 +95,24 @@ def cells(codes: bytes, table: bytes, width: int, height: int) -> tuple[list[Pie
     if each > 1:
         groups = (kinds[at : at + each] for at in range(0, len(kinds), each))
         kinds = bytes(max(group, key=group.count) for group in groups)
-    wide = WIDE if WIDE * len(kinds) <= room and width >= WIDE else 1
-    step = width // wide
+    wide = next(wide for wide in WIDTHS if wide == 1 or _fits(len(kinds), wide, width, height))
+    step = max(1, width // wide)
     return [_line(kinds[at : at + step], wide) for at in range(0, len(kinds), step)], each
 
 
+def _fits(number: int, wide: int, width: int, height: int) -> bool:
+    return number <= width // wide * height
+
+
 def _line(kinds: bytes, wide: int) -> list[Piece]:
+    """Cells of one column; or tiles of more, with a gap between them."""
     pieces: list[Piece] = []
     for kind, group in groupby(kinds):
         look = KINDS[_NAMES[kind]]
-        pieces.append((look.mark * wide * len(list(group)), look.role))
+        mark = look.mark
+        if wide > 1:
+            mark = (TILES.get(mark, mark) * (wide - 1)).ljust(wide)
+        pieces.append((mark * len(list(group)), look.role))
     return pieces
 
 

@@ -57,6 +57,17 @@ def legend(tiers: Sequence[Tier], width: int) -> list[Piece]:
     return pieces
 
 
+def meter(share: float, cells: int, role: str) -> list[Piece]:
+    """A thin bar in its track: `━━━━╸───`."""
+    halves = round(min(max(share, 0.0), 1.0) * cells * 2)
+    if share > 0:
+        halves = max(1, halves)
+    full, half = divmod(halves, 2)
+    return [
+        ("━" * full + "╸" * half, role), ("─" * (cells - full - half), "faint"),
+    ]  # fmt: skip
+
+
 def rates(gauges: Gauges) -> list[Piece]:
     """Tokens written, and prompt tokens computed, per second."""
     return [
