@@ -20,6 +20,7 @@ from tokenix.tui.model.listing import Listing
 from tokenix.tui.model.tracks import Tracks
 from tokenix.tui.replay import Replay
 from tokenix.tui.screens.help import Help, lines_of
+from tokenix.tui.screens.log import LogScreen
 from tokenix.tui.screens.main import MainScreen
 from tokenix.tui.screens.memory import MemoryScreen
 from tokenix.tui.screens.process import ProcessScreen
@@ -47,6 +48,7 @@ class TopApp(App[Exception]):
         "processes": MainScreen,
         "memory": MemoryScreen,
         "scheduler": SchedulerScreen,
+        "log": LogScreen,
     }
     """The views, in the order of their keys 1, 2, ..."""
     DEFAULT_MODE = "processes"

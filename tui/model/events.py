@@ -21,8 +21,8 @@ ROLES: Final[dict[str, str]] = {
 }  # fmt: skip
 """Of kinds of events; others are plain."""
 
-SHORT: Final = {"lead_s": "lead", "paused_s": "away", "computed": "computed", "digest": ""}
-"""Other names of facts; "" for what says nothing to people."""
+SHORT: Final = {"lead_s": "lead", "paused_s": "away", "digest": "", "name": ""}
+"""Other names of facts; "" for what says nothing to people, or what prompts begin with."""
 
 
 def line(event: TraceEvent, with_pid: bool = True) -> list[Piece]:
