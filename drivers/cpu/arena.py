@@ -5,6 +5,7 @@ frame     [layer][K | V][kv head][page of one head], padded to a multiple of 64 
 What a page of one head looks like is in `kvformat`.
 """
 
+import contextlib
 import math
 import mmap
 from dataclasses import dataclass
@@ -13,18 +14,26 @@ import numpy as np
 
 from tokenix.drivers.cpu.jit import Array
 from tokenix.drivers.cpu.kvformat import FORMATS, PageLayout, layout_of
-from tokenix.drivers.cpu.tile import LANES
+from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.kvkind import KvKind
 from tokenix.models.config import ModelConfig
 
 LINE_BYTES = 64
+HUGE_BYTES = 2 << 20
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-    """An array in zeroed, page-aligned memory that costs nothing until it is touched."""
+    """An array in zeroed, page-aligned memory that costs nothing until it is touched.
+
+    In huge pages where the system has them: what is read from end to end in each step would
+    otherwise wait for the page tables.
+    """
     count = math.prod(shape)
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, max(1, count * dtype.itemsize), flags=private)
+    if len(memory) >= HUGE_BYTES:
+        with contextlib.suppress(OSError):  # a kernel that was built without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype=dtype, count=count).reshape(shape)
 
 

@@ -17,7 +17,8 @@ import numpy as np
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.kvpages import score_keys, sum_values
-from tokenix.drivers.cpu.tile import LANES, exp_neg
+from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.tile import exp_neg
 
 MAX_SLOTS = 16
 """Query-head slots of one work item: the widest tile."""

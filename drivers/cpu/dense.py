@@ -13,10 +13,13 @@ import numpy as np
 
 from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.jit import Array, Float32, kernel
-from tokenix.drivers.cpu.tile import LANES, address, tile
+from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.tile import address, tile
 
-DenseKind = Literal["f16", "f32"]
-DTYPES: dict[DenseKind, np.dtype[np.generic]] = {
+FloatKind = Literal["f16", "f32"]
+DenseKind = Literal["native", "f16", "f32"]
+"""native: in the blocks of the file, see `blocks`; not of this module."""
+DTYPES: dict[FloatKind, np.dtype[np.generic]] = {
     "f16": np.dtype(np.float16),
     "f32": np.dtype(np.float32),
 }
@@ -31,7 +34,7 @@ RUN_GROUPS = 4
 """Groups of 16 outputs in one work item."""
 
 
-def pack_matrix(matrices: list[Float32], kind: DenseKind, into: Array) -> None:
+def pack_matrix(matrices: list[Float32], kind: FloatKind, into: Array) -> None:
     """Stack [out_i, in] matrices and interleave them into a packed weight."""
     groups, inputs, _ = into.shape
     stacked = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
@@ -44,7 +47,7 @@ def pack_matrix(matrices: list[Float32], kind: DenseKind, into: Array) -> None:
         data[whole, :, : len(stacked) - whole * LANES] = stacked[whole * LANES :].T
 
 
-def empty_packed(count: int, outputs: int, inputs: int, kind: DenseKind) -> Array:
+def empty_packed(count: int, outputs: int, inputs: int, kind: FloatKind) -> Array:
     """Zeros for `count` packed weights, [count, groups, in, 16]."""
     stored = np.dtype(np.int16) if kind == "f16" else np.dtype(np.float32)
     return aligned_empty((count, -(-outputs // LANES), inputs, LANES), stored)

@@ -6,10 +6,11 @@ from concurrent.futures import Future
 from tokenix.drivers.cpu import probe
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.dense import DenseKind
-from tokenix.drivers.cpu.jit import Float32, check_process, get_threads, set_threads
+from tokenix.drivers.cpu.jit import Float32
 from tokenix.drivers.cpu.sampling import sample_rows
 from tokenix.drivers.cpu.slots import ArenaSlots
 from tokenix.drivers.cpu.step import Chunk, ModelStep
+from tokenix.drivers.cpu.team import check_process, get_threads, set_threads
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.faults import Faults
 from tokenix.drivers.intake import Intake
@@ -57,8 +58,7 @@ class CpuDevice(QueuedDevice):
         measured: Future[DeviceInfo] = Future()
 
         def start() -> None:
-            # On the compute thread: OpenMP keeps a team of threads for each thread that calls it,
-            # and with more threads than cores all of them wait by sleeping (45 us a region).
+            # On the compute thread, whose passes the number is for.
             try:
                 set_threads(threads if threads is not None else get_threads())
                 measured.set_result(self._measure(config))

@@ -9,7 +9,6 @@ the cache then differs in its last bits from code compiled afresh.
 """
 
 import contextlib
-import errno
 import hashlib
 import os
 import tempfile
@@ -17,18 +16,13 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
 from numba import extending
 from numba.core import cgutils as numba_cgutils
-
-if TYPE_CHECKING:
-    prange = range
-else:
-    prange = numba.prange
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +32,7 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
 PARALLEL = threading.Lock()
-"""Held around every parallel kernel: not all of Numba's threading layers allow two callers."""
+"""Held around every pass: the team of helpers has one job at a time."""
 
 
 def _source_digest() -> str:
@@ -121,13 +115,13 @@ class Forgiving:
             self._cache.save_overload(signature, data)
 
 
-def _compile(function: F, parallel: bool) -> F:
+def kernel(function: F) -> F:
+    """Compile to machine code that runs without the GIL."""
     saved = _config.CACHE_DIR
     _config.CACHE_DIR = _CACHE or ""
     try:
         compiled: Any = numba.njit(
             function,
-            parallel=parallel,
             nogil=True,
             cache=_CACHE is not None,
             error_model="numpy",
@@ -145,59 +139,41 @@ def intrinsic(build: Callable[..., Any]) -> Callable[..., Any]:
     return cast(Callable[..., Any], extending.intrinsic(build))
 
 
+def has_vnni(context: Any) -> bool:
+    """Whether code compiled in this context may use AVX512-VNNI."""
+    _, _, features = context.codegen().magic_tuple()
+    return {"+avx512vnni", "+avx512bw"} <= set(features.split(","))
+
+
 def specialized(function: F) -> Callable[[Callable[..., Any]], Any]:
     """Decorates what gives, for the types of the arguments, the Python function that a kernel runs
     when it calls `function`: a choice that is made when the kernel is compiled."""
     return cast(Callable[[Callable[..., Any]], Any], extending.overload(function, strict=False))
 
 
-def kernel(function: F) -> F:
-    """Compile to machine code that runs without the GIL."""
-    return _compile(function, parallel=False)
+def entry_point(signature: Any) -> Callable[[Callable[..., None]], Callable[[], int]]:
+    """Decorates a kernel over numbers that others call by its address, which the result gives.
 
-
-def parallel_kernel(function: F) -> F:
-    """Like `kernel`, with `prange` loops shared among threads. Call it with PARALLEL held."""
-    return _compile(function, parallel=True)
-
-
-@cache
-def _launch() -> int:
-    """Start Numba's threading layer, with OpenMP threads that sleep while they wait. The id of the
-    process in which that was.
-
-    By default they spin for milliseconds after each region, on cores that the kernel's own thread
-    needs. OpenMP reads its settings as it is loaded, so the variable is set for that moment only.
+    A kernel that calls another one by name contains it, so code that is large and called from many
+    places would be compiled for each of them again.
     """
-    chosen = os.environ.get("OMP_WAIT_POLICY")
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    try:
-        numba.get_num_threads()
-    finally:
-        if chosen is None:
-            del os.environ["OMP_WAIT_POLICY"]
-    return os.getpid()
 
+    kept: list[Any] = []
 
-def check_process() -> None:
-    """OSError ENOTSUP in a fork of a process that has run kernels: OpenMP would kill it."""
-    if _launch.cache_info().currsize and _launch() != os.getpid():
-        raise OSError(
-            errno.ENOTSUP,
-            "a process that was forked from one that has computed cannot compute; start it with "
-            "multiprocessing.get_context('spawn')",
-        )
+    def decorate(function: Callable[..., None]) -> Callable[[], int]:
+        @cache
+        def address() -> int:
+            saved = _config.CACHE_DIR
+            _config.CACHE_DIR = _CACHE or ""
+            try:
+                compiled: Any = numba.cfunc(signature, cache=_CACHE is not None)(function)
+            except Exception:  # a damaged or full cache, as in `Forgiving`
+                compiled = numba.cfunc(signature)(function)
+            finally:
+                _config.CACHE_DIR = saved
+            kept.append(compiled)
+            return int(compiled.address)
 
+        return address
 
-def get_threads() -> int:
-    """How many threads the calling thread's parallel kernels use."""
-    _launch()
-    return int(numba.get_num_threads())
-
-
-def set_threads(threads: int) -> int:
-    """Bound the calling thread's parallel kernels; returns the number that was set."""
-    _launch()
-    bounded = max(1, min(threads, int(_config.NUMBA_NUM_THREADS)))
-    numba.set_num_threads(bounded)
-    return bounded
+    return decorate

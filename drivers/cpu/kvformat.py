@@ -34,9 +34,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
+from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.tile import (
     CONTINUE,
-    LANES,
     OVERWRITE,
     address,
     fma,

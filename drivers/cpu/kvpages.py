@@ -18,7 +18,8 @@ from tokenix.drivers.cpu.kvformat import (
     turn_codes,
     write_codes,
 )
-from tokenix.drivers.cpu.tile import CONTINUE, LANES, OVERWRITE, address, store_rounded, tile
+from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.tile import CONTINUE, OVERWRITE, address, store_rounded, tile
 
 Variant = Callable[..., None]
 

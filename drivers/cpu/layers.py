@@ -1,25 +1,17 @@
-"""All layers of a pass in one parallel region: phases of independent items, claimed one by one.
+"""All layers of a pass over float weights as one job of the team: see `claims`."""
 
-    worker 0   | item | item | item |              | item | ...    a phase ends when its items are
-    worker 1   | item | item |  (lost its core)                    done, not when workers arrive
-
-A region for each phase would wait for every thread some 300 times a step, each time for as long
-as another process holds a core. Here a worker that lost its core delays the others only while it
-holds an item. What an item computes does not depend on who claims it.
-"""
-
-from typing import Any, NamedTuple
-
-from numba.core import types
+from typing import NamedTuple
 
 from tokenix.drivers.cpu.attention import attend_item
 from tokenix.drivers.cpu.attention import count_items as count_attention
+from tokenix.drivers.cpu.claims import claim, finish
 from tokenix.drivers.cpu.dense import count_items as count_multiply
 from tokenix.drivers.cpu.dense import multiply_item
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel, parallel_kernel, prange
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.rows import norm_row, rotate_append_row, swiglu_row
-from tokenix.drivers.cpu.tile import ADD, OVERWRITE, address, atomic_add, atomic_load
+from tokenix.drivers.cpu.team import outline, share
+from tokenix.drivers.cpu.tile import ADD, OVERWRITE
 
 PHASES = 9
 """Phases of a layer: norm, qkv, rotate and append, attend, o, norm, gate and up, SwiGLU, down."""
@@ -29,11 +21,6 @@ HEAD_PHASES = 2
 RUN_ROWS = 16
 """Rows of one item of a large batch: what they write side by side is in no other item's cache
 lines. In a small batch every row is an item."""
-
-PATIENCE = 2000
-"""Looks at an unfinished phase before a waiting worker offers its core to others."""
-
-_yield_core: Any = types.ExternalFunction("sched_yield", types.int32())
 
 
 class LayerWeights(NamedTuple):
@@ -91,16 +78,6 @@ class Batch(NamedTuple):
     tables: Int32
     cos: Float32
     sin: Float32
-
-
-@kernel
-def _finish(claims: Int64, phase: int, items: int) -> None:
-    """Wait until all items of a phase are done."""
-    looks = 0
-    while atomic_load(address(claims) + phase * 16 + 8) < items:
-        looks += 1
-        if looks > PATIENCE:
-            _yield_core()
 
 
 @kernel
@@ -211,8 +188,8 @@ def _run_item(
             _run_rows(phase, layer, w, shape, act, batch, arena, pages, row)
 
 
-@parallel_kernel
-def run_layers(
+@kernel
+def _work_layers(
     w: LayerWeights,
     shape: Shape,
     act: Activations,
@@ -220,28 +197,39 @@ def run_layers(
     arena: Array,
     pages: PageLayout,
     claims: Int64,
-    workers: int,
+    worker: int,
 ) -> None:
-    """x through all layers; K and V of every row into the arena.
-
-    claims [layers * PHASES, 2] zeros: items claimed and items done of each phase.
-    """
-    layers = len(w.attn_norm)
-    for _ in prange(workers):
-        at = address(claims)
-        for step in range(layers * PHASES):
-            phase = step % PHASES
-            items = _count_items(phase, w, shape, act, batch)
-            item = atomic_add(at + step * 16, 1)
-            while item < items:
-                _run_item(phase, step // PHASES, w, shape, act, batch, arena, pages, item)
-                atomic_add(at + step * 16 + 8, 1)
-                item = atomic_add(at + step * 16, 1)
-            _finish(claims, step, items)
+    for step in range(len(w.attn_norm) * PHASES):
+        phase = step % PHASES
+        items, done = _count_items(phase, w, shape, act, batch), 0
+        item = claim(claims, step, worker, items)
+        while item >= 0:
+            _run_item(phase, step // PHASES, w, shape, act, batch, arena, pages, item)
+            done += 1
+            item = claim(claims, step, worker, items)
+        finish(claims, step, done, items)
 
 
-@parallel_kernel
-def run_head(
+_layers_job = outline(_work_layers)
+
+
+@kernel
+def run_layers(
+    team: Int64,
+    w: LayerWeights,
+    shape: Shape,
+    act: Activations,
+    batch: Batch,
+    arena: Array,
+    pages: PageLayout,
+    claims: Int64,
+) -> None:
+    """x through all layers; K and V of every row into the arena. claims: of layers * PHASES."""
+    share(team, _layers_job((w, shape, act, batch, arena, pages, claims)))
+
+
+@kernel
+def _work_head(
     norm: Float32,
     head: Array,
     eps: float,
@@ -249,22 +237,37 @@ def run_head(
     packed: Float32,
     logits: Float32,
     claims: Int64,
-    workers: int,
+    worker: int,
 ) -> None:
-    """logits [padded rows, padded vocab] of x [rows, hidden]; claims [HEAD_PHASES, 2] zeros."""
-    for _ in prange(workers):
-        at = address(claims)
-        for phase in range(HEAD_PHASES):
-            items = _count_runs(len(x))
-            if phase == 1:
-                items = count_multiply(head.shape[0], packed.shape[0], packed.shape[2])
-            item = atomic_add(at + phase * 16, 1)
-            while item < items:
-                if phase == 0:
-                    for row in range(_first_row(len(x), item), _first_row(len(x), item + 1)):
-                        norm_row(x, norm, eps, packed, row)
-                else:
-                    multiply_item(head, packed, logits, OVERWRITE, item)
-                atomic_add(at + phase * 16 + 8, 1)
-                item = atomic_add(at + phase * 16, 1)
-            _finish(claims, phase, items)
+    for phase in range(HEAD_PHASES):
+        items, done = _count_runs(len(x)), 0
+        if phase == 1:
+            items = count_multiply(head.shape[0], packed.shape[0], packed.shape[2])
+        item = claim(claims, phase, worker, items)
+        while item >= 0:
+            if phase == 0:
+                for row in range(_first_row(len(x), item), _first_row(len(x), item + 1)):
+                    norm_row(x, norm, eps, packed, row)
+            else:
+                multiply_item(head, packed, logits, OVERWRITE, item)
+            done += 1
+            item = claim(claims, phase, worker, items)
+        finish(claims, phase, done, items)
+
+
+_head_job = outline(_work_head)
+
+
+@kernel
+def run_head(
+    team: Int64,
+    norm: Float32,
+    head: Array,
+    eps: float,
+    x: Float32,
+    packed: Float32,
+    logits: Float32,
+    claims: Int64,
+) -> None:
+    """logits [padded rows, padded vocab] of x [rows, hidden]; claims: of HEAD_PHASES."""
+    share(team, _head_job((norm, head, eps, x, packed, logits, claims)))

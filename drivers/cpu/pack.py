@@ -1,14 +1,15 @@
 """Weights of a model into the form that the kernels read, once at boot."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from tokenix.drivers.cpu import dense
-from tokenix.drivers.cpu.dense import DenseKind
+from tokenix.drivers.cpu.dense import FloatKind
 from tokenix.drivers.cpu.jit import Float32
+from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import LayerWeights
-from tokenix.drivers.cpu.tile import LANES
 from tokenix.models.config import ModelConfig
 from tokenix.models.rope import inv_freq
 from tokenix.models.weights import Weights
@@ -29,25 +30,55 @@ def check_shapes(config: ModelConfig) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Norms and biases of all layers, [layers, width]; width 0 where a model has none."""
+
+    attn_norm: Float32
+    ffn_norm: Float32
+    bias: Float32
+    """Of q, k and v."""
+    q_norm: Float32
+    k_norm: Float32
+
+
+def read_vectors(config: ModelConfig, weights: Weights) -> Vectors:
+    def stack(*names: str) -> Float32:
+        return np.stack(
+            [
+                np.concatenate([weights.float32(f"layers.{i}.{name}") for name in names])
+                for i in range(config.layers)
+            ]
+        )
+
+    none = np.empty((config.layers, 0), np.float32)
+    return Vectors(
+        attn_norm=stack("attn_norm"),
+        ffn_norm=stack("ffn_norm"),
+        bias=stack("q_bias", "k_bias", "v_bias") if config.qkv_bias else none,
+        q_norm=stack("q_norm") if config.qk_norm else none,
+        k_norm=stack("k_norm") if config.qk_norm else none,
+    )
+
+
 def pack_layers(
     config: ModelConfig,
     weights: Weights,
-    kind: DenseKind,
+    kind: FloatKind,
     progress: Callable[[str, float], None] | None = None,
 ) -> LayerWeights:
     """Stack and pack the weights of all layers."""
     count, hidden = config.layers, config.hidden
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    bias = queries + 2 * keys if config.qkv_bias else 0
-    head_norm = config.head_dim if config.qk_norm else 0
+    vectors = read_vectors(config, weights)
     packed = LayerWeights(
-        attn_norm=np.empty((count, hidden), np.float32),
+        attn_norm=vectors.attn_norm,
         qkv=dense.empty_packed(count, queries + 2 * keys, hidden, kind),
-        bias=np.empty((count, bias), np.float32),
-        q_norm=np.empty((count, head_norm), np.float32),
-        k_norm=np.empty((count, head_norm), np.float32),
+        bias=vectors.bias,
+        q_norm=vectors.q_norm,
+        k_norm=vectors.k_norm,
         o=dense.empty_packed(count, hidden, queries, kind),
-        ffn_norm=np.empty((count, hidden), np.float32),
+        ffn_norm=vectors.ffn_norm,
         gate_up=dense.empty_packed(count, 2 * config.ffn, hidden, kind),
         down=dense.empty_packed(count, hidden, config.ffn, kind),
     )
@@ -58,16 +89,10 @@ def pack_layers(
     return packed
 
 
-def _pack_layer(packed: LayerWeights, i: int, weights: Weights, kind: DenseKind) -> None:
+def _pack_layer(packed: LayerWeights, i: int, weights: Weights, kind: FloatKind) -> None:
     def tensor(name: str) -> Float32:
         return weights.float32(f"layers.{i}.{name}")
 
-    packed.attn_norm[i] = tensor("attn_norm")
-    packed.ffn_norm[i] = tensor("ffn_norm")
-    if packed.bias.shape[1]:
-        packed.bias[i] = np.concatenate([tensor("q_bias"), tensor("k_bias"), tensor("v_bias")])
-    if packed.q_norm.shape[1]:
-        packed.q_norm[i], packed.k_norm[i] = tensor("q_norm"), tensor("k_norm")
     dense.pack_matrix([tensor("q"), tensor("k"), tensor("v")], kind, packed.qkv[i])
     dense.pack_matrix([tensor("o")], kind, packed.o[i])
     dense.pack_matrix([tensor("gate"), tensor("up")], kind, packed.gate_up[i])

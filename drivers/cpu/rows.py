@@ -9,7 +9,8 @@ import numpy as np
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
 from tokenix.drivers.cpu.kvformat import PageLayout, find_block
 from tokenix.drivers.cpu.kvpages import turn_head, write_head
-from tokenix.drivers.cpu.tile import LANES, exp_neg, fma
+from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.tile import exp_neg, fma
 
 
 @kernel

@@ -1,23 +1,26 @@
 """One step of the model over a batch of token rows: the seam between the device and arithmetic.
 
-`ModelStep.forward` is all the device knows of the model. A faster step (weights kept in 4 bits)
-replaces this class, or only the dense layers below it: `dense.multiply_item` and `pack_matrix`.
+`ModelStep.forward` is all the device knows of the model. It makes token rows of chunks; what
+computes them is a `Net`: weights in the blocks of their file (`BlockNet`), or in float16
+(`TileNet`).
 """
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from tokenix.drivers.cpu import attention, dense, layers
-from tokenix.drivers.cpu.arena import FrameArena, aligned_empty
+from tokenix.drivers.cpu import attention
+from tokenix.drivers.cpu.arena import FrameArena
+from tokenix.drivers.cpu.blocknet import BlockNet
 from tokenix.drivers.cpu.dense import DenseKind
-from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32, get_threads
-from tokenix.drivers.cpu.layers import Activations, Batch, Shape
-from tokenix.drivers.cpu.pack import check_shapes, pack_layers, rotary_tables
-from tokenix.drivers.cpu.tile import LANES
+from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32
+from tokenix.drivers.cpu.layers import Batch, Shape
+from tokenix.drivers.cpu.pack import check_shapes, rotary_tables
+from tokenix.drivers.cpu.team import get_threads
+from tokenix.drivers.cpu.tilenet import TileNet
 from tokenix.models.config import ModelConfig
 from tokenix.models.weights import Weights
 
@@ -48,20 +51,24 @@ class Chunk:
         return Chunk(self.table, self.start + first, self.tokens[first:last], wants)
 
 
-class _Workspace:
-    """Working memory that is kept between steps and grows to the largest one."""
+class Net(Protocol):
+    """Packed weights, and one pass of token rows over them. For one thread at a time."""
 
-    def __init__(self) -> None:
-        self._buffers: dict[str, Float32] = {}
+    def run(
+        self,
+        ids: Int32,
+        wanted: Int32,
+        batch: Batch,
+        shape: Shape,
+        arena: FrameArena,
+        workers: int,
+    ) -> Float32:
+        """Logits [wanted, vocab], valid until the next call; K and V of all rows into the arena.
 
-    def take(self, name: str, *shape: int) -> Float32:
-        """An array of this shape with old or zero contents, valid until the name is taken again."""
-        size = math.prod(shape)
-        buffer = self._buffers.get(name)
-        if buffer is None or len(buffer) < size:
-            buffer = aligned_empty((size,), np.dtype(np.float32))
-            self._buffers[name] = buffer
-        return buffer[:size].reshape(shape)
+        ids [rows]: tokens of the batch's rows; wanted: rows whose logits are asked for, ascending;
+        workers: threads that take part.
+        """
+        ...
 
 
 class ModelStep:
@@ -77,15 +84,15 @@ class ModelStep:
     ) -> None:
         check_shapes(config)
         self.config = config
-        self._space = _Workspace()
-        self._embed = weights.float32("embed").astype(dense.DTYPES[kind])
-        self._weights = pack_layers(config, weights, kind, progress)
-        self._norm = weights.float32("norm")
-        self._head = dense.empty_packed(1, config.vocab_tokens, config.hidden, kind)[0]
-        head = weights.float32("embed" if config.tied_embeddings else "head")
-        dense.pack_matrix([head], kind, self._head)
-        elements = sum(w[:1].size for w in self._weights if w.ndim == 4) * config.layers
-        self._macs_per_token = elements
+        self._net: Net = (
+            BlockNet(config, weights, progress)
+            if kind == "native"
+            else TileNet(config, weights, kind, progress)
+        )
+        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        self._macs_per_token = (
+            config.layers * config.hidden * (2 * queries + 2 * keys + 3 * config.ffn)
+        )
         self._use(arena)
 
     def over(self, arena: FrameArena) -> "ModelStep":
@@ -132,17 +139,13 @@ class ModelStep:
         """One pass through the layers and, for the wanted rows, the head."""
         tokens = np.array([t for chunk in chunks for t in chunk.tokens], np.int32)
         count = len(tokens)
-        workers = self._choose_workers(count)
         asking = [] if masses is None else [c for c in chunks if c.logits is None]
         batch, wanted = self._gather(tables, chunks, asking)
-        act = self._activations(count)
-        act.x[:count] = self._embed[tokens]
-        claims = np.zeros((len(self._weights.o) * layers.PHASES, 2), np.int64)
-        arena, pages = self._arena.data, self._arena.shape.pages
-        layers.run_layers(self._weights, self._shape, act, batch, arena, pages, claims, workers)
+        workers = self._choose_workers(count)
+        logits = self._net.run(tokens, wanted, batch, self._shape, self._arena, workers)
         if masses is not None:
             masses += self._masses(batch, asking)
-        return self._logits(act.x[wanted])
+        return logits
 
     def _masses(self, batch: Batch, asking: list[Chunk]) -> list[Float32]:
         """Of each asking chunk, over the pages that it reads."""
@@ -153,34 +156,9 @@ class ModelStep:
         """Pages that its last token reads."""
         return -(-(chunk.start + len(chunk.tokens)) // self._arena.shape.page_tokens)
 
-    def _logits(self, x: Float32) -> Float32:
-        count = len(x)
-        columns, padded = dense.choose_tile(count), dense.pad_tokens(count)
-        packed = self._space.take("head_x", padded // columns, self.config.hidden, columns)
-        logits = self._space.take("logits", padded, len(self._head) * LANES)
-        claims = np.zeros((layers.HEAD_PHASES, 2), np.int64)
-        workers = self._choose_workers(count)
-        layers.run_head(
-            self._norm, self._head, self.config.rms_eps, x, packed, logits, claims, workers
-        )
-        return logits[:count, : self.config.vocab_tokens]
-
     def _choose_workers(self, tokens: int) -> int:
         """One for work that is done before a second thread would have woken up."""
         return 1 if tokens * self._macs_per_token < SMALL_MACS else get_threads()
-
-    def _activations(self, count: int) -> Activations:
-        config, take = self.config, self._space.take
-        columns, padded = dense.choose_tile(count), dense.pad_tokens(count)
-        tiles, w = padded // columns, self._weights
-        return Activations(
-            x=take("x", padded, config.hidden),
-            packed_x=take("packed_x", tiles, config.hidden, columns),
-            qkv=take("qkv", padded, w.qkv.shape[1] * LANES),
-            packed_mixed=take("packed_mixed", tiles, config.heads * config.head_dim, columns),
-            gate_up=take("gate_up", padded, w.gate_up.shape[1] * LANES),
-            packed_ffn=take("packed_ffn", tiles, config.ffn, columns),
-        )
 
     def _gather(
         self, tables: Int32, chunks: list[Chunk], asking: list[Chunk]

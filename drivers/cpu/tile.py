@@ -26,18 +26,31 @@ from llvmlite import ir
 from numba.core import types
 
 from tokenix.drivers.cpu.jit import cgutils, intrinsic, kernel
-
-LANES = 16
-"""Width of a tile; packed matrices, pages and heads are whole multiples of it."""
+from tokenix.drivers.cpu.lanes import (
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    LANES,
+    ROUND,
+    VF32,
+    VI32,
+    fill,
+    load,
+    pointer,
+    splat,
+)
+from tokenix.drivers.cpu.lanes import (
+    fma as fma_lanes,
+)
 
 OVERWRITE, ADD, CONTINUE = 0, 1, 2
 """What a tile does with `out`: store the sum, add the finished sum to it, or start from it."""
 
-_I8, _I16, _I32, _I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
-_F16, _F32 = ir.HalfType(), ir.FloatType()
-_VF32 = ir.VectorType(_F32, LANES)
 _LOG2E = np.float32(1.4426950408889634)
-_ROUND = np.float32(12582912.0)
+_ROUND = np.float32(ROUND)
 
 _STEP = {
     types.float32: (64, 1), types.int16: (32, 1), types.uint16: (32, 1),
@@ -46,94 +59,72 @@ _STEP = {
 """What is read at once: bytes, and how many k they are."""
 
 
-def _pointer(b: Any, address: Any, kind: Any) -> Any:
-    return b.inttoptr(address, kind.as_pointer())
-
-
-def _splat(b: Any, scalar: Any) -> Any:
-    empty = ir.Constant(_VF32, ir.Undefined)
-    first = b.insert_element(empty, scalar, ir.Constant(_I32, 0))
-    zeros = ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
-    return b.shuffle_vector(first, empty, zeros)
-
-
-def _fill(lanes: int, kind: Any, number: int) -> Any:
-    return ir.Constant(ir.VectorType(kind, lanes), [number] * lanes)
-
-
 def _load_lanes(b: Any, address: Any, dtype: Any) -> list[Any]:
     """The numbers at `address`, 16 of each k that is read at once, widened to float32 (exactly)."""
     if dtype in (types.float32, types.int16, types.uint16):
         return [_load_plain(b, address, dtype)]
     lanes = _STEP[dtype][0]
-    codes = b.load(_pointer(b, address, ir.VectorType(_I8, lanes)))
+    codes = b.load(pointer(b, address, ir.VectorType(I8, lanes)))
     codes.align = 1
-    wide = ir.VectorType(_I32, LANES)
     if dtype is types.int8:
-        return [b.sitofp(b.sext(codes, wide), _VF32)]
+        return [b.sitofp(b.sext(codes, VI32), VF32)]
     if dtype is types.uint8:
-        bits = b.sext(codes, ir.VectorType(_I16, LANES))
-        moved = b.and_(b.shl(bits, _fill(LANES, _I16, 7)), _fill(LANES, _I16, -0x4080))
-        return [b.fpext(b.bitcast(moved, ir.VectorType(_F16, LANES)), _VF32)]
-    low = b.and_(codes, _fill(lanes, _I8, 15))
-    high = b.lshr(codes, _fill(lanes, _I8, 4))
+        bits = b.sext(codes, ir.VectorType(I16, LANES))
+        moved = b.and_(
+            b.shl(bits, fill(ir.VectorType(I16, LANES), 7)),
+            fill(ir.VectorType(I16, LANES), -0x4080),
+        )
+        return [b.fpext(b.bitcast(moved, ir.VectorType(F16, LANES)), VF32)]
+    low = b.and_(codes, fill(codes.type, 15))
+    high = b.lshr(codes, fill(codes.type, 4))
     if dtype is types.uint32:
-        return [b.uitofp(b.zext(half, wide), _VF32) for half in (low, high)]
-    order = ir.Constant(wide, list(range(LANES)))
-    return [b.uitofp(b.zext(b.shuffle_vector(low, high, order), wide), _VF32)]
+        return [b.uitofp(b.zext(half, VI32), VF32) for half in (low, high)]
+    order = ir.Constant(VI32, list(range(LANES)))
+    return [b.uitofp(b.zext(b.shuffle_vector(low, high, order), VI32), VF32)]
 
 
 def _load_plain(b: Any, address: Any, dtype: Any) -> Any:
-    element = {types.float32: _F32, types.int16: _F16, types.uint16: _I16}[dtype]
-    lanes = b.load(_pointer(b, address, ir.VectorType(element, LANES)))
+    element = {types.float32: F32, types.int16: F16, types.uint16: I16}[dtype]
+    lanes = b.load(pointer(b, address, ir.VectorType(element, LANES)))
     lanes.align = _STEP[dtype][0] // LANES
     if dtype is types.float32:
         return lanes
     if dtype is types.int16:
-        return b.fpext(lanes, _VF32)
-    wide = ir.VectorType(_I32, LANES)
-    return b.bitcast(b.shl(b.zext(lanes, wide), _fill(LANES, _I32, 16)), _VF32)
-
-
-def _load_sum(b: Any, address: Any) -> Any:
-    value = b.load(_pointer(b, address, _VF32))
-    value.align = 4
-    return value
+        return b.fpext(lanes, VF32)
+    return b.bitcast(b.shl(b.zext(lanes, VI32), fill(VI32, 16)), VF32)
 
 
 def _emit(b: Any, columns: int, dtype: Any, args: Any) -> None:
     """The body of a tile of `columns` columns."""
     w, x, out, count, stride, mode = args
-    fma_type = ir.FunctionType(_VF32, [_VF32] * 3)
-    fma = cgutils.get_or_insert_function(b.module, fma_type, "llvm.fma.v16f32")
-    sums = [cgutils.alloca_once(b, _VF32) for _ in range(columns)]
-    outs = [b.add(out, b.mul(stride, ir.Constant(_I64, t))) for t in range(columns)]
+    sums = [cgutils.alloca_once(b, VF32) for _ in range(columns)]
+    outs = [b.add(out, b.mul(stride, ir.Constant(I64, t))) for t in range(columns)]
     for total in sums:
-        b.store(ir.Constant(_VF32, [0.0] * LANES), total)
-    with b.if_then(b.icmp_signed("==", mode, ir.Constant(_I64, CONTINUE))):
+        b.store(ir.Constant(VF32, [0.0] * LANES), total)
+    with b.if_then(b.icmp_signed("==", mode, ir.Constant(I64, CONTINUE))):
         for total, address in zip(sums, outs, strict=True):
-            b.store(_load_sum(b, address), total)
-    at_w, at_x = cgutils.alloca_once(b, _I64), cgutils.alloca_once(b, _I64)
+            b.store(load(b, VF32, address), total)
+    at_w, at_x = cgutils.alloca_once(b, I64), cgutils.alloca_once(b, I64)
     b.store(w, at_w)
     b.store(x, at_x)
     step_bytes, steps = _STEP[dtype]
     if steps > 1:
-        count = b.sdiv(count, ir.Constant(_I64, steps))
-    with cgutils.for_range(b, count, intp=_I64):
+        count = b.sdiv(count, ir.Constant(I64, steps))
+    with cgutils.for_range(b, count, intp=I64):
         here_w, here_x = b.load(at_w), b.load(at_x)
         for step, lanes in enumerate(_load_lanes(b, here_w, dtype)):
             for t, total in enumerate(sums):
-                offset = ir.Constant(_I64, 4 * (step * columns + t))
-                scalar = b.load(_pointer(b, b.add(here_x, offset), _F32))
+                offset = ir.Constant(I64, 4 * (step * columns + t))
+                scalar = b.load(pointer(b, b.add(here_x, offset), F32))
                 scalar.align = 4
-                b.store(b.call(fma, [lanes, _splat(b, scalar), b.load(total)]), total)
-        b.store(b.add(here_w, ir.Constant(_I64, step_bytes)), at_w)
-        b.store(b.add(here_x, ir.Constant(_I64, 4 * columns * steps)), at_x)
-    with b.if_then(b.icmp_signed("==", mode, ir.Constant(_I64, ADD))):
+                b.store(fma_lanes(b, lanes, splat(b, scalar), b.load(total)), total)
+        b.store(b.add(here_w, ir.Constant(I64, step_bytes)), at_w)
+        b.store(b.add(here_x, ir.Constant(I64, 4 * columns * steps)), at_x)
+    with b.if_then(b.icmp_signed("==", mode, ir.Constant(I64, ADD))):
         for total, address in zip(sums, outs, strict=True):
-            b.store(b.fadd(b.load(total), _load_sum(b, address)), total)
+            b.store(b.fadd(b.load(total), load(b, VF32, address)), total)
     for total, address in zip(sums, outs, strict=True):
-        stored = b.store(b.load(total), _pointer(b, address, _VF32))
+        stored = b.store(b.load(total), pointer(b, address, VF32))
         stored.align = 4
 
 
@@ -165,7 +156,7 @@ def address(typing: Any, array: Any) -> Any:
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         data = context.make_array(sig.args[0])(context, b, args[0]).data
-        return b.ptrtoint(data, _I64)
+        return b.ptrtoint(data, I64)
 
     return types.int64(array), codegen
 
@@ -177,18 +168,18 @@ def store_rounded(typing: Any, like: Any, at: Any, value: Any) -> Any:
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         dtype, (_, where, number) = sig.args[0].dtype, args
         if dtype is types.float32:
-            b.store(number, _pointer(b, where, _F32))
+            b.store(number, pointer(b, where, F32))
         elif dtype is types.int16:
-            half = b.store(b.fptrunc(number, _F16), _pointer(b, where, _F16))
+            half = b.store(b.fptrunc(number, F16), pointer(b, where, F16))
             half.align = 2
         else:
-            bits = b.bitcast(number, _I32)
-            odd = b.and_(b.lshr(bits, ir.Constant(_I32, 16)), ir.Constant(_I32, 1))
-            carried = b.add(bits, b.add(odd, ir.Constant(_I32, 0x7FFF)))
+            bits = b.bitcast(number, I32)
+            odd = b.and_(b.lshr(bits, ir.Constant(I32, 16)), ir.Constant(I32, 1))
+            carried = b.add(bits, b.add(odd, ir.Constant(I32, 0x7FFF)))
             nan = b.fcmp_unordered("uno", number, number)
-            kept = b.select(nan, ir.Constant(_I32, 0x7FC00000), carried)
-            top = b.trunc(b.lshr(kept, ir.Constant(_I32, 16)), _I16)
-            b.store(top, _pointer(b, where, _I16))
+            kept = b.select(nan, ir.Constant(I32, 0x7FC00000), carried)
+            top = b.trunc(b.lshr(kept, ir.Constant(I32, 16)), I16)
+            b.store(top, pointer(b, where, I16))
         return context.get_dummy_value()
 
     return types.void(like, types.int64, types.float32), codegen
@@ -200,7 +191,7 @@ def widen(typing: Any, like: Any, at: Any, to: Any) -> Any:
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         (lanes,) = _load_lanes(b, args[1], sig.args[0].dtype)
-        stored = b.store(lanes, _pointer(b, args[2], _VF32))
+        stored = b.store(lanes, pointer(b, args[2], VF32))
         stored.align = 4
         return context.get_dummy_value()
 
@@ -212,7 +203,7 @@ def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
     """x * y + z, rounded once."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        kind = ir.FunctionType(_F32, [_F32] * 3)
+        kind = ir.FunctionType(F32, [F32] * 3)
         return b.call(cgutils.get_or_insert_function(b.module, kind, "llvm.fma.f32"), args)
 
     return types.float32(types.float32, types.float32, types.float32), codegen
@@ -223,7 +214,7 @@ def atomic_add(typing: Any, at: Any, value: Any) -> Any:
     """Add to the int64 at an address; returns what it was. Orders memory both ways."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        return b.atomic_rmw("add", _pointer(b, args[0], _I64), args[1], "acq_rel")
+        return b.atomic_rmw("add", pointer(b, args[0], I64), args[1], "acq_rel")
 
     return types.int64(types.int64, types.int64), codegen
 
@@ -233,7 +224,7 @@ def atomic_load(typing: Any, at: Any) -> Any:
     """The int64 at an address; what was written before it was stored is seen after."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        return b.load_atomic(_pointer(b, args[0], _I64), "acquire", 8)
+        return b.load_atomic(pointer(b, args[0], I64), "acquire", 8)
 
     return types.int64(types.int64), codegen
 

@@ -7,13 +7,16 @@ pytest.importorskip("numba")
 from dataclasses import replace
 
 import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
 
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
-from tokenix.drivers.cpu.jit import set_threads
 from tokenix.drivers.cpu.kvformat import FORMATS, PLAIN
 from tokenix.drivers.cpu.step import Chunk, ModelStep
+from tokenix.drivers.cpu.team import set_threads
 from tokenix.drivers.kvkind import KV_KINDS
 from tokenix.models.config import ModelConfig, RopeConfig
+from tokenix.models.ggml_types import dequantize
 from tokenix.models.tensor_names import expected_shapes
 
 TINY = ModelConfig(
@@ -66,6 +69,33 @@ class RandomWeights:
     def float32(self, name):
         return self.tensors[name].copy()
 
+    def quantized(self, name):
+        tensor = self.tensors[name]
+        return "F32", tensor.reshape(len(tensor) if tensor.ndim == 2 else 1, -1).view(np.uint8)
+
+
+class QuantizedWeights(RandomWeights):
+    """Matrices as a file of mixed types has them, by turns."""
+
+    KINDS = ("Q4_1", "Q8_0", "Q4_0", "F32")
+
+    def __init__(self, config, seed=0):
+        super().__init__(config, seed)
+        self.raw = {}
+        for i, (name, tensor) in enumerate(self.tensors.items()):
+            kind = self.KINDS[i % len(self.KINDS)]
+            if tensor.ndim == 2 and kind != "F32" and tensor.shape[1] % 32 == 0:
+                self.raw[name] = kind, quantize(tensor, GGMLQuantizationType[kind])
+
+    def float32(self, name):
+        if name not in self.raw:
+            return super().float32(name)
+        kind, blocks = self.raw[name]
+        return dequantize(blocks, kind)
+
+    def quantized(self, name):
+        return self.raw.get(name) or super().quantized(name)
+
 
 class Model:
     """A step with its own arena, and sequences in scattered frames."""
@@ -75,7 +105,8 @@ class Model:
         self.config = config
         shape = PageShape.of(config, page_tokens, kv)
         self.arena = FrameArena(shape, frames)
-        self.step = ModelStep(config, weights or RandomWeights(config), self.arena, dense)
+        self.weights, self.dense = weights or RandomWeights(config), dense
+        self.step = ModelStep(config, self.weights, self.arena, dense)
         pages = np.random.default_rng(7).permutation(frames).astype(np.int32)
         self.tables = np.ascontiguousarray(pages[: frames // 6 * 6].reshape(6, -1))
 
@@ -96,9 +127,13 @@ class Model:
         return self.arena.page_bytes(self.tables[table, vpn]).copy()
 
 
-@pytest.fixture(scope="session")
-def tiny():
-    return Model(TINY)
+WEIGHTS = {"f16": RandomWeights, "native": QuantizedWeights}
+
+
+@pytest.fixture(scope="session", params=WEIGHTS)
+def tiny(request):
+    """A model of each way to keep weights."""
+    return Model(TINY, WEIGHTS[request.param](TINY), dense=request.param)
 
 
 @pytest.fixture

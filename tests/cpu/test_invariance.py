@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokenix.drivers.cpu.step import MAX_PASS_TOKENS, Chunk
-from tokenix.tests.cpu.conftest import CODED, FAMILIES, Model
+from tokenix.tests.cpu.conftest import CODED, FAMILIES, WEIGHTS, Model
 
 BITS = np.int32
 
@@ -23,9 +23,10 @@ def test_chunks_give_the_bits_of_the_whole(tiny, tokens, size):
         assert (tiny.page(1, vpn) == page).all()
 
 
+@pytest.mark.parametrize("dense", WEIGHTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_chunk_invariant(family, tokens):
-    model = Model(FAMILIES[family])
+def test_every_family_is_chunk_invariant(family, dense, tokens):
+    model = Model(FAMILIES[family], WEIGHTS[dense](FAMILIES[family]), dense=dense)
     assert same(model.all_logits(0, tokens[:40], 7), model.all_logits(1, tokens[:40]))
 
 
@@ -103,8 +104,9 @@ def test_only_wanted_logits_come(tiny, tokens):
     assert tiny.run(Chunk(1, 5, (tokens[5],), False)).shape == (0, 203)
 
 
-def test_a_long_batch_is_run_in_passes(tokens):
-    model = Model(FAMILIES["llama"], frames=240)
+@pytest.mark.parametrize("dense", WEIGHTS)
+def test_a_long_batch_is_run_in_passes(dense, tokens):
+    model = Model(FAMILIES["llama"], dense=dense, frames=240)
     text = (tokens * 3)[:250]
     alone = model.all_logits(0, text)
     assert 3 * len(text) > MAX_PASS_TOKENS
@@ -119,9 +121,9 @@ def test_junk_behind_a_query_is_never_read(tiny, tokens):
     assert same(tiny.all_logits(1, tokens[:40], 5), clean)
 
 
-@pytest.mark.parametrize("kv", ["f16", *CODED])
-def test_a_poisoned_key_reaches_the_logits(kv, tokens):
-    model = Model(FAMILIES["llama"], kv=kv)
+@pytest.mark.parametrize(("kv", "dense"), [("f16", "native"), *((kv, "f16") for kv in CODED)])
+def test_a_poisoned_key_reaches_the_logits(kv, dense, tokens):
+    model = Model(FAMILIES["llama"], kv=kv, dense=dense)
     for poisoned in (0, 1):
         model.all_logits(1, tokens[:40])
         model.arena.poison(model.tables[1, poisoned])
@@ -129,5 +131,5 @@ def test_a_poisoned_key_reaches_the_logits(kv, tokens):
 
 
 def test_a_larger_page_gives_the_same_bits(tiny, tokens):
-    wide = Model(FAMILIES["llama"], frames=48, page_tokens=32)
+    wide = Model(FAMILIES["llama"], tiny.weights, dense=tiny.dense, frames=48, page_tokens=32)
     assert same(wide.all_logits(0, tokens, 29), tiny.all_logits(0, tokens))

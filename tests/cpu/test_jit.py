@@ -51,7 +51,7 @@ def test_a_full_disk_and_a_damaged_cache_are_done_without():
     compiled = numba.njit(lambda x: x + 1)
     compiled._cache = jit.Forgiving(cache)
     assert compiled(1) == 2 and cache.flushed == 1
-    assert isinstance(jit.kernel(test_threads_are_bounded)._cache, jit.Forgiving)
+    assert isinstance(jit.kernel(test_the_cache_is_named_by_the_source)._cache, jit.Forgiving)
 
 
 def test_compiling_is_told():
@@ -70,13 +70,6 @@ def test_compiling_is_told():
 
 def test_the_cache_is_named_by_the_source():
     assert jit._source_digest() in jit._cache_folder()
-
-
-def test_threads_are_bounded():
-    before = jit.get_threads()
-    assert jit.set_threads(0) == 1
-    assert jit.set_threads(10_000) >= 1
-    jit.set_threads(before)
 
 
 @pytest.mark.slow

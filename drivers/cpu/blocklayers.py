@@ -1,0 +1,356 @@
+"""A whole pass over weights in blocks, as one job of the team: see `claims`.
+
+    0 norm      x -> codes                  (of the first layer: the embedding as well)
+    1 qkv       codes -> qkv
+    2 rotate    qkv -> queries; keys and values to their pages
+    3 attend    queries, pages -> mixed
+    4 quantize  mixed -> codes
+    5 o         codes -> added to x
+    6 norm      x -> codes
+    7 swiglu    codes -> gate and up, silu(gate) * up -> wide codes
+    8 down      wide codes -> added to x
+
+Then, of the rows whose logits are wanted, the last norm and the head.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenix.drivers.cpu.attention import attend_item
+from tokenix.drivers.cpu.attention import count_items as count_attention
+from tokenix.drivers.cpu.blockrows import (
+    Rows8,
+    embed_row,
+    norm_row,
+    quantize_row,
+    swiglu_block,
+    tile_places,
+)
+from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES
+from tokenix.drivers.cpu.blocktile import block_tile
+from tokenix.drivers.cpu.claims import claim, finish
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel
+from tokenix.drivers.cpu.kvformat import PageLayout
+from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.layers import Batch, Shape
+from tokenix.drivers.cpu.rows import rotate_append_row
+from tokenix.drivers.cpu.team import outline, share
+from tokenix.drivers.cpu.tile import address
+
+PHASES = 9
+HEAD_PHASES = 2
+
+UNIT = 4
+"""Groups of gate and up that make one block of the wide codes: 2 of gate, 2 of up."""
+RUN_GROUPS = 2
+"""Groups of an item."""
+HEAD_RUN_GROUPS = 24
+BLOCK_TILES = 16
+"""Tiles of an item: their codes fit the L2 cache."""
+
+
+class BlockWeights(NamedTuple):
+    """Weights of all layers. Matrices are entries of `blob`, see `blocks`."""
+
+    tile: int
+    """`tile_function()`: what multiplies them."""
+    blob: Array
+    attn_norm: Float32
+    """[layers, hidden]"""
+    qkv: Int64
+    """[layers, groups]"""
+    bias: Float32
+    """[layers, (heads + 2 * kv_heads) * head_dim] or [layers, 0]"""
+    q_norm: Float32
+    """[layers, head_dim] or [layers, 0], like k_norm"""
+    k_norm: Float32
+    o: Int64
+    ffn_norm: Float32
+    gate_up: Int64
+    """[layers, groups]: 2 of gate, 2 of up, in turn"""
+    down: Int64
+    norm: Float32
+    embed: Int64
+    head: Int64
+
+
+class BlockActivations(NamedTuple):
+    """Working memory of a pass of `rows` token rows, padded to whole tiles."""
+
+    x: Float32
+    """[padded rows, hidden]"""
+    qkv: Float32
+    mixed: Float32
+    """[padded rows, whole blocks of heads * head_dim, 1]; zeros behind it."""
+    logits: Float32
+    """[padded wanted rows, padded vocab]"""
+
+
+class Inputs(NamedTuple):
+    """What matrices read."""
+
+    narrow: Rows8
+    """Of qkv, and of gate and up."""
+    attended: Rows8
+    """Of o: `mixed`."""
+    wide: Rows8
+    """Of down."""
+    last: Rows8
+    """Of the head."""
+
+
+class Tokens(NamedTuple):
+    """What goes into a pass, and whose logits come out."""
+
+    ids: Int32
+    wanted: Int32
+    """Rows, ascending."""
+
+
+@kernel
+def _count_lines(entry: int, tiles: int) -> int:
+    """Cache lines to ask for with each block of a tile, so that the next group has come when all
+    tiles of this one are done. A lone row needs no help: the processor sees one stream."""
+    lines = 9 if entry & (ALIGNMENT - 1) == BYTES else 5
+    return (lines + tiles - 1) // tiles
+
+
+@kernel
+def _count_items(groups: int, run: int, rows: Rows8) -> int:
+    """Items of a matrix: runs of groups x blocks of tiles."""
+    tiles: int = rows.codes.shape[0]
+    return ((groups + run - 1) // run) * ((tiles + BLOCK_TILES - 1) // BLOCK_TILES)
+
+
+@kernel
+def _multiply_item(
+    w: BlockWeights, entries: Int64, run: int, rows: Rows8, out: Float32, adding: int, item: int
+) -> None:
+    """One item of out [padded rows, outputs] = (adding: +=) rows @ matrix.T."""
+    groups, tiles = len(entries), rows.codes.shape[0]
+    blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
+    runs = (groups + run - 1) // run
+    first_tile, first_group = item // runs * BLOCK_TILES, item % runs * run
+    last_tile = min(tiles, first_tile + BLOCK_TILES)
+    stride, start = out.shape[1] * 4, address(w.blob)
+    for group in range(first_group, min(groups, first_group + run)):
+        entry = entries[group]
+        lines = _count_lines(entry, last_tile - first_tile) if columns > 1 else 0
+        ahead = start + entries[min(group + 1, groups - 1)]
+        for t in range(first_tile, last_tile):
+            codes, factors = tile_places(rows, t * columns, 0)
+            at_out = address(out) + t * columns * stride + group * LANES * 4
+            block_tile(
+                w.tile,
+                entry,
+                start,
+                columns,
+                codes,
+                factors,
+                at_out,
+                blocks,
+                stride,
+                adding,
+                ahead,
+                lines,
+            )
+            ahead += lines * blocks * 64
+
+
+@kernel
+def _swiglu_item(w: BlockWeights, entries: Int64, rows: Rows8, wide: Rows8, item: int) -> None:
+    """A block of the wide codes of some tiles: 32 numbers of gate and of up for each row."""
+    units, tiles = len(entries) // UNIT, rows.codes.shape[0]
+    blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
+    unit, first_tile = item % units, item // units * BLOCK_TILES
+    last_tile = min(tiles, first_tile + BLOCK_TILES)
+    both = np.empty((BLOCK_TILES * columns, UNIT * LANES), np.float32)
+    stride, start = UNIT * LANES * 4, address(w.blob)
+    for part in range(UNIT):
+        group = unit * UNIT + part
+        entry = entries[group]
+        lines = _count_lines(entry, last_tile - first_tile) if columns > 1 else 0
+        ahead = start + entries[min(group + 1, len(entries) - 1)]
+        for t in range(first_tile, last_tile):
+            codes, factors = tile_places(rows, t * columns, 0)
+            at_out = address(both) + (t - first_tile) * columns * stride + part * LANES * 4
+            block_tile(
+                w.tile,
+                entry,
+                start,
+                columns,
+                codes,
+                factors,
+                at_out,
+                blocks,
+                stride,
+                0,
+                ahead,
+                lines,
+            )
+            ahead += lines * blocks * 64
+    for row in range(first_tile * columns, last_tile * columns):
+        gate = address(both) + (row - first_tile * columns) * stride
+        codes, factors = tile_places(wide, row, unit)
+        swiglu_block(gate, gate + BLOCK * 4, codes, factors, columns * 4)
+
+
+@kernel
+def _run_item(
+    phase: int,
+    layer: int,
+    w: BlockWeights,
+    shape: Shape,
+    act: BlockActivations,
+    inputs: Inputs,
+    batch: Batch,
+    tokens: Tokens,
+    arena: Array,
+    pages: PageLayout,
+    item: int,
+) -> None:
+    if phase == 0:
+        if layer == 0:
+            embed_row(w.blob, w.embed, tokens.ids[item], act.x[item])
+        norm_row(act.x[item], w.attn_norm[layer], shape.eps, inputs.narrow, item)
+    elif phase == 1:
+        _multiply_item(w, w.qkv[layer], RUN_GROUPS, inputs.narrow, act.qkv, 0, item)
+    elif phase == 2:
+        rotate_append_row(
+            act.qkv,
+            w.bias[layer],
+            w.q_norm[layer],
+            w.k_norm[layer],
+            shape.eps,
+            batch.cos,
+            batch.sin,
+            batch.positions,
+            batch.frames,
+            arena,
+            layer * shape.layer_bytes,
+            pages,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            item,
+        )
+    elif phase == 3:
+        attend_item(
+            arena,
+            layer * shape.layer_bytes,
+            pages,
+            batch.tables,
+            batch.blocks,
+            act.qkv,
+            act.mixed,
+            shape.kv_heads,
+            shape.heads // shape.kv_heads,
+            shape.head_dim,
+            batch.masses,
+            item,
+        )
+    elif phase == 4:
+        quantize_row(address(act.mixed[item]), inputs.attended, item)
+    elif phase == 5:
+        _multiply_item(w, w.o[layer], RUN_GROUPS, inputs.attended, act.x, 1, item)
+    elif phase == 6:
+        norm_row(act.x[item], w.ffn_norm[layer], shape.eps, inputs.narrow, item)
+    elif phase == 7:
+        _swiglu_item(w, w.gate_up[layer], inputs.narrow, inputs.wide, item)
+    else:
+        _multiply_item(w, w.down[layer], RUN_GROUPS, inputs.wide, act.x, 1, item)
+
+
+@kernel
+def _count(phase: int, w: BlockWeights, shape: Shape, inputs: Inputs, batch: Batch) -> int:
+    """Items of a phase."""
+    if phase == 1:
+        return _count_items(w.qkv.shape[1], RUN_GROUPS, inputs.narrow)
+    if phase == 3:
+        return count_attention(batch.blocks, shape.kv_heads, shape.heads // shape.kv_heads)
+    if phase == 5:
+        return _count_items(w.o.shape[1], RUN_GROUPS, inputs.attended)
+    if phase == 7:
+        return _count_items(w.gate_up.shape[1], UNIT, inputs.narrow)
+    if phase == 8:
+        return _count_items(w.down.shape[1], RUN_GROUPS, inputs.wide)
+    return len(batch.positions)
+
+
+@kernel
+def _run_head(
+    w: BlockWeights,
+    eps: float,
+    act: BlockActivations,
+    last: Rows8,
+    tokens: Tokens,
+    claims: Int64,
+    worker: int,
+    phase: int,
+) -> None:
+    """Logits of the wanted rows, from phase `phase` on."""
+    items, done = len(tokens.wanted), 0
+    item = claim(claims, phase, worker, items)
+    while item >= 0:
+        norm_row(act.x[tokens.wanted[item]], w.norm, eps, last, item)
+        done += 1
+        item = claim(claims, phase, worker, items)
+    finish(claims, phase, done, items)
+    phase += 1
+    items, done = _count_items(len(w.head), HEAD_RUN_GROUPS, last), 0
+    item = claim(claims, phase, worker, items)
+    while item >= 0:
+        _multiply_item(w, w.head, HEAD_RUN_GROUPS, last, act.logits, 0, item)
+        done += 1
+        item = claim(claims, phase, worker, items)
+    finish(claims, phase, done, items)
+
+
+@kernel
+def _work(
+    w: BlockWeights,
+    shape: Shape,
+    act: BlockActivations,
+    inputs: Inputs,
+    batch: Batch,
+    tokens: Tokens,
+    arena: Array,
+    pages: PageLayout,
+    claims: Int64,
+    worker: int,
+) -> None:
+    """A worker's part of a pass."""
+    phases = len(w.attn_norm) * PHASES
+    for step in range(phases):
+        layer, phase = step // PHASES, step % PHASES
+        items, done = _count(phase, w, shape, inputs, batch), 0
+        item = claim(claims, step, worker, items)
+        while item >= 0:
+            _run_item(phase, layer, w, shape, act, inputs, batch, tokens, arena, pages, item)
+            done += 1
+            item = claim(claims, step, worker, items)
+        finish(claims, step, done, items)
+    if len(tokens.wanted) > 0:
+        _run_head(w, shape.eps, act, inputs.last, tokens, claims, worker, phases)
+
+
+_job = outline(_work)
+
+
+@kernel
+def run_blocks(
+    team: Int64,
+    w: BlockWeights,
+    shape: Shape,
+    act: BlockActivations,
+    inputs: Inputs,
+    batch: Batch,
+    tokens: Tokens,
+    arena: Array,
+    pages: PageLayout,
+    claims: Int64,
+) -> None:
+    """The tokens of a pass through all layers: K and V of every row into the arena, logits of the
+    wanted rows. claims: of layers * PHASES + HEAD_PHASES phases."""
+    share(team, _job((w, shape, act, inputs, batch, tokens, arena, pages, claims)))

@@ -1,0 +1,94 @@
+"""A model whose weights are kept in blocks of 4 or 8 bits, and a pass over it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tokenix.drivers.cpu.arena import FrameArena
+from tokenix.drivers.cpu.blocklayers import (
+    HEAD_PHASES,
+    PHASES,
+    BlockActivations,
+    Inputs,
+    Tokens,
+    run_blocks,
+)
+from tokenix.drivers.cpu.blockpack import pack_model
+from tokenix.drivers.cpu.blockrows import Rows8
+from tokenix.drivers.cpu.blocks import BLOCK, count_blocks
+from tokenix.drivers.cpu.blocktile import MAX_COLUMNS
+from tokenix.drivers.cpu.claims import new_claims
+from tokenix.drivers.cpu.jit import Float32, Int32
+from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.layers import Batch, Shape
+from tokenix.drivers.cpu.team import helpers_of
+from tokenix.drivers.cpu.workspace import Workspace
+from tokenix.models.config import ModelConfig
+from tokenix.models.weights import Weights
+
+
+class BlockNet:
+    """Keeps `step.Net`."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._weights = pack_model(config, weights, progress)
+        self._space = Workspace()
+
+    def run(
+        self,
+        ids: Int32,
+        wanted: Int32,
+        batch: Batch,
+        shape: Shape,
+        arena: FrameArena,
+        workers: int,
+    ) -> Float32:
+        w, layers = self._weights, self._config.layers
+        act = self._activations(len(ids), len(wanted))
+        inputs = self._inputs(len(ids), len(wanted))
+        claims = new_claims(layers * PHASES + HEAD_PHASES, workers)
+        pages, tokens = arena.shape.pages, Tokens(ids, wanted)
+        team = helpers_of(workers)
+        run_blocks(team, w, shape, act, inputs, batch, tokens, arena.data, pages, claims)
+        return act.logits[: len(wanted), : self._config.vocab_tokens]
+
+    def _activations(self, rows: int, wanted: int) -> BlockActivations:
+        config, take, w = self._config, self._space.take, self._weights
+        tiles, columns = choose_tiles(rows)
+        padded, attended = tiles * columns, config.heads * config.head_dim
+        last_tiles, last_columns = choose_tiles(wanted)
+        return BlockActivations(
+            x=take("x", padded, config.hidden),
+            qkv=take("qkv", padded, w.qkv.shape[1] * LANES),
+            mixed=take("mixed", padded, count_blocks(attended) * BLOCK, 1),
+            logits=take("logits", last_tiles * last_columns, len(w.head) * LANES),
+        )
+
+    def _inputs(self, rows: int, wanted: int) -> Inputs:
+        config = self._config
+        return Inputs(
+            narrow=self._rows("narrow", rows, config.hidden),
+            attended=self._rows("attended", rows, config.heads * config.head_dim),
+            wide=self._rows("wide", rows, config.ffn),
+            last=self._rows("last", wanted, config.hidden),
+        )
+
+    def _rows(self, name: str, rows: int, width: int) -> Rows8:
+        tiles, columns = choose_tiles(rows)
+        blocks = count_blocks(width)
+        codes = self._space.take(f"{name} codes", tiles, blocks, columns, BLOCK // 4)
+        factors = self._space.take(f"{name} factors", tiles, blocks, 3, columns)
+        return Rows8(codes.view(np.int8), factors)
+
+
+def choose_tiles(rows: int) -> tuple[int, int]:
+    """(tiles, rows in each) for a number of token rows: as few and as even as they can be. Results
+    do not depend on it, time does."""
+    tiles = -(-rows // MAX_COLUMNS)
+    return tiles, -(-rows // tiles) if tiles else 1

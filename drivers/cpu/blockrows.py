@@ -1,0 +1,197 @@
+"""Kernels over token rows that are then quantized for `blocktile`: norms, SwiGLU; the embedding.
+
+    scale   = most / 127, the largest |x| of 32 numbers being `most`
+    code    = x / scale, to the nearest whole number, -127 to 127
+
+A row is computed from itself alone. What is not finite makes the scale of its block not-a-number,
+so that it reaches the logits.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES, NIBBLES
+from tokenix.drivers.cpu.jit import Array, Float32, Int64, cgutils, intrinsic, kernel
+from tokenix.drivers.cpu.lanes import (
+    F32,
+    I8,
+    I32,
+    I64,
+    LANES,
+    ROUND,
+    VF32,
+    VI32,
+    add_floats,
+    exp_neg,
+    fill,
+    fma,
+    fold,
+    larger,
+    load,
+    size,
+    splat,
+    store,
+)
+from tokenix.drivers.cpu.tile import address, widen
+
+VECTOR = LANES * 4
+"""Bytes of 16 float32."""
+_NOTHING = 1e-30
+"""A block whose numbers are all smaller has codes of zero."""
+_HALF = np.empty(1, np.int16)
+_VI8 = ir.VectorType(I8, LANES)
+
+
+class Rows8(NamedTuple):
+    """Token rows in codes of 8 bits, in tiles of T; see `blocktile`."""
+
+    codes: Array
+    """int8 [tiles, blocks, T, 32]"""
+    factors: Float32
+    """[tiles, blocks, 3, T]"""
+
+
+def _emit_quantize(b: Any, first: Any, second: Any, codes: Any, factors: Any, step: Any) -> None:
+    """A block, given as two registers."""
+    most = fold(b, larger(b, size(b, first), size(b, second)), larger)
+    zero, tiny = ir.Constant(F32, 0.0), ir.Constant(F32, _NOTHING)
+    nothing = fill(VF32, 0.0)
+    strange = b.fadd(b.fmul(first, nothing), b.fmul(second, nothing))
+    scale = b.fmul(most, ir.Constant(F32, float(np.float32(1 / 127))))
+    scale = b.fadd(scale, fold(b, strange, add_floats))
+    inverse = b.fdiv(ir.Constant(F32, 127.0), most)
+    inverse = splat(b, b.select(b.fcmp_ordered(">", most, tiny), inverse, zero))
+    total = fill(VI32, 0)
+    for half, x in enumerate((first, second)):
+        shifted = b.bitcast(b.fadd(b.fmul(x, inverse), fill(VF32, ROUND)), VI32)
+        code = b.trunc(shifted, _VI8)
+        store(b, code, codes, LANES * half, 1)
+        total = b.add(total, b.sext(code, VI32))
+    count = fold(b, total, lambda b, x, y: b.add(x, y))
+    store(b, scale, factors)
+    factors = b.add(factors, step)
+    store(b, b.fmul(scale, b.sitofp(count, F32)), factors)
+    store(b, b.mul(count, ir.Constant(I32, -128)), b.add(factors, step))
+
+
+@intrinsic
+def quantize_block(typing: Any, x: Any, codes: Any, factors: Any, step: Any) -> Any:
+    """32 float32 at x to 32 codes and 3 factors, `step` bytes apart."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        x, *rest = args
+        _emit_quantize(b, load(b, VF32, x), load(b, VF32, x, VECTOR), *rest)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), codegen
+
+
+@intrinsic
+def sum_squares(typing: Any, x: Any, vectors: Any) -> Any:
+    """Of 16 float32 at a time: 16 partial sums by index, then their halves onto each other."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        total = cgutils.alloca_once(b, VF32)
+        b.store(fill(VF32, 0.0), total)
+        with cgutils.for_range(b, args[1], intp=I64) as loop:
+            here = load(b, VF32, b.add(args[0], b.shl(loop.index, ir.Constant(I64, 6))))
+            b.store(fma(b, here, here, b.load(total)), total)
+        return fold(b, b.load(total), add_floats)
+
+    return types.float32(types.int64, types.int64), codegen
+
+
+@intrinsic
+def scale_lanes(typing: Any, x: Any, scale: Any, weight: Any, out: Any) -> Any:
+    """out = x * scale * weight, 16 float32."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        x, scale, weight, out = args
+        scaled = b.fmul(load(b, VF32, x), splat(b, scale))
+        store(b, b.fmul(scaled, load(b, VF32, weight)), out)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32, types.int64, types.int64), codegen
+
+
+@intrinsic
+def swiglu_block(typing: Any, gate: Any, up: Any, codes: Any, factors: Any, step: Any) -> Any:
+    """silu(gate) * up of 32 float32 each, quantized as `quantize_block` does."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        gate, up, *rest = args
+        products = []
+        for offset in (0, VECTOR):
+            x = load(b, VF32, gate, offset)
+            small = exp_neg(b, b.fneg(size(b, x)))
+            above = b.fcmp_ordered(">", x, fill(VF32, 0.0))
+            share = b.select(above, fill(VF32, 1.0), small)
+            sigmoid = b.fdiv(share, b.fadd(fill(VF32, 1.0), small))
+            products.append(b.fmul(b.fmul(x, sigmoid), load(b, VF32, up, offset)))
+        _emit_quantize(b, *products, *rest)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), codegen
+
+
+@kernel
+def tile_places(rows: Rows8, row: int, block: int) -> tuple[int, int]:
+    """Addresses of a row's codes and of its first factor, for a block."""
+    blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
+    at = (row // columns * blocks + block) * columns
+    column = row % columns
+    codes = address(rows.codes) + (at + column) * BLOCK
+    return codes, address(rows.factors) + (3 * at + column) * 4
+
+
+@kernel
+def quantize_row(x: int, rows: Rows8, row: int) -> None:
+    """The float32 at an address, as many as a row of `rows` has, to that row."""
+    blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
+    codes, factors = tile_places(rows, row, 0)
+    for block in range(blocks):
+        quantize_block(
+            x + 2 * VECTOR * block,
+            codes + block * columns * BLOCK,
+            factors + block * columns * 12,
+            columns * 4,
+        )
+
+
+@kernel
+def norm_row(x: Float32, weight: Float32, eps: float, rows: Rows8, row: int) -> None:
+    """RMSNorm of x [width], quantized to a row."""
+    width = len(x)
+    normed = np.zeros(rows.codes.shape[1] * BLOCK, np.float32)
+    square = sum_squares(address(x), width // LANES)
+    scale = np.float32(1.0 / np.sqrt(np.float64(square) / width + eps))
+    for first in range(0, width * 4, VECTOR):
+        scale_lanes(address(x) + first, scale, address(weight) + first, address(normed) + first)
+    quantize_row(address(normed), rows, row)
+
+
+@kernel
+def embed_row(blob: Array, entries: Int64, token: int, x: Float32) -> None:
+    """A row of a matrix in blocks, widened: x [width]."""
+    form = entries[token // LANES] & (ALIGNMENT - 1)
+    at = entries[token // LANES] - form
+    lane, blocks = token % LANES, (len(x) + BLOCK - 1) // BLOCK
+    code_bytes = LANES * BLOCK if form == BYTES else LANES * BLOCK // 2
+    block_bytes = code_bytes + (2 * LANES if form == BYTES else 4 * LANES)
+    scales, lows = np.empty(LANES, np.float32), np.zeros(LANES, np.float32)
+    for block in range(blocks):
+        widen(_HALF, address(blob) + at + code_bytes, address(scales))
+        if form == NIBBLES:
+            widen(_HALF, address(blob) + at + code_bytes + 2 * LANES, address(lows))
+        for k in range(min(BLOCK, len(x) - block * BLOCK)):
+            quad, step = k // 4, k % 4
+            if form == BYTES:
+                code = int(blob[at + (quad * LANES + lane) * 4 + step]) - 128
+            else:
+                code = int(blob[at + (quad % 4 * LANES + lane) * 4 + step])
+                code = code >> 4 if quad >= 4 else code & 15
+            x[block * BLOCK + k] = np.float32(np.float32(code) * scales[lane]) + lows[lane]
+        at += block_bytes

@@ -1,0 +1,229 @@
+"""The arithmetic primitive of weights in blocks: a tile of 16 outputs for T token rows.
+
+    sum[t][row]  =  sum over blocks of  scale[row] * (x scale[t] * dot)  +  low[row] * x total[t]
+    dot          =  sum over 32 k of  code[row][k] * x code[t][k]             an exact whole number
+
+Token rows are quantized the same way, to signed codes of 8 bits for each 32 numbers (`blockrows`):
+
+    codes     int8 [tiles][blocks][T][32]
+    factors   float32 [tiles][blocks][3][T]: scale; scale * sum of codes; and, as int32, -128 * sum
+              of codes, where the dots of BYTES begin: their codes are 128 too large
+
+Each of the T x 16 sums is one chain of fused multiply-adds in the order of blocks, so it depends on
+its own row of weights and its own token only. Dots are exact, so how they are computed is free:
+
+    vpdpbusd  (AVX512-VNNI)    64 products of bytes, added to 16 sums of int32, in one instruction:
+                               a register of weights is 16 rows x 4 k, the token's 4 codes are
+                               broadcast to all rows
+    elsewhere                  portable code, the same bits
+
+LLVM never makes vpdpbusd of ordinary loops, hence the intrinsic. `tests/cpu/test_blocktile.py`
+compares both with numpy.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BLOCK_BYTES, BYTES, CODE_BYTES, NIBBLES
+from tokenix.drivers.cpu.jit import cgutils, entry_point, has_vnni, intrinsic, kernel
+from tokenix.drivers.cpu.lanes import (
+    F16,
+    F32,
+    I8,
+    I32,
+    I64,
+    LANES,
+    VF32,
+    VI32,
+    fill,
+    fma,
+    load,
+    pointer,
+    shift,
+    splat,
+    store,
+)
+
+MAX_COLUMNS = 8
+"""Token rows of the widest tile: with more, sums no longer stay in registers."""
+LINE = 64
+"""Bytes of a cache line."""
+
+_QUADS = BLOCK // 4
+_VF16 = ir.VectorType(F16, LANES)
+_BYTES64 = ir.VectorType(I8, 64)
+
+
+def _dot(b: Any, vnni: bool, total: Any, weights: Any, four: Any) -> Any:
+    """total + dot of 4 unsigned codes of each row with the token's 4 signed ones, an int32."""
+    if vnni:
+        kind = ir.FunctionType(VI32, [VI32, _BYTES64, _BYTES64])
+        name = "llvm.x86.avx512.vpdpbusd.512"
+        function = cgutils.get_or_insert_function(b.module, kind, name)
+        wide = b.bitcast(splat(b, four), _BYTES64)
+        return b.call(function, [total, b.bitcast(weights, _BYTES64), wide])
+    for byte in range(4):
+        code = b.and_(b.lshr(weights, fill(VI32, 8 * byte)), fill(VI32, 255))
+        upper = b.shl(four, ir.Constant(I32, 24 - 8 * byte))
+        signed = splat(b, b.ashr(upper, ir.Constant(I32, 24)))
+        total = b.add(total, b.mul(code, signed))
+    return total
+
+
+def _load_codes(b: Any, form: int, at: Any) -> list[Any]:
+    """The weights of a block, 16 rows of 4 k in each of 8 registers."""
+    stored = CODE_BYTES[form] // LINE
+    whole = [load(b, VI32, at, LINE * i, 32) for i in range(stored)]
+    if form == BYTES:
+        return whole
+    half = fill(VI32, 0x0F0F0F0F)
+    low = [b.and_(each, half) for each in whole]
+    return low + [b.and_(b.lshr(each, fill(VI32, 4)), half) for each in whole]
+
+
+def _fetch_ahead(b: Any, at_ahead: Any, lines: Any) -> None:
+    """Ask for the next cache lines of weights that a later tile reads."""
+    address = b.load(at_ahead)
+    byte = I8.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+    prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+    reading, level, data = (ir.Constant(I32, number) for number in (0, 2, 1))
+    with cgutils.for_range(b, lines, intp=I64) as loop:
+        where = b.add(address, b.shl(loop.index, ir.Constant(I64, 6)))
+        b.call(prefetch, [pointer(b, where, I8), reading, level, data])
+    b.store(b.add(address, b.shl(lines, ir.Constant(I64, 6))), at_ahead)
+
+
+def _emit(b: Any, form: int, columns: int, vnni: bool, args: Any) -> None:
+    w, codes, factors, out, blocks, stride, adding, ahead, lines = args
+    sums = [cgutils.alloca_once(b, VF32) for _ in range(columns)]
+    for total in sums:
+        b.store(fill(VF32, 0.0), total)
+    begins = (w, codes, factors, ahead)
+    steps = (BLOCK_BYTES[form], columns * BLOCK, 12 * columns)
+    places = [cgutils.alloca_once(b, I64) for _ in begins]
+    for place, begin in zip(places, begins, strict=True):
+        b.store(begin, place)
+    with cgutils.for_range(b, blocks, intp=I64):
+        at_w, at_code, at_factor, _ = (b.load(place) for place in places)
+        _fetch_ahead(b, places[3], lines)
+        weights = _load_codes(b, form, at_w)
+        scale = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form], 32), VF32)
+        if form == NIBBLES:
+            low = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form] + 32, 32), VF32)
+        for t, total in enumerate(sums):
+            dot = fill(VI32, 0)
+            if form == BYTES:
+                dot = splat(b, load(b, I32, at_factor, 4 * (2 * columns + t)))
+            for quad in range(_QUADS):
+                four = load(b, I32, at_code, BLOCK * t + 4 * quad)
+                dot = _dot(b, vnni, dot, weights[quad], four)
+            own = b.fmul(scale, splat(b, load(b, F32, at_factor, 4 * t)))
+            value = fma(b, b.sitofp(dot, VF32), own, b.load(total))
+            if form == NIBBLES:
+                value = fma(b, low, splat(b, load(b, F32, at_factor, 4 * (columns + t))), value)
+            b.store(value, total)
+        for place, step in zip(places[:3], steps, strict=False):
+            b.store(shift(b, b.load(place), step), place)
+    with b.if_then(b.icmp_signed("!=", adding, ir.Constant(I64, 0))):
+        for t, total in enumerate(sums):
+            before = load(b, VF32, b.add(out, b.mul(stride, ir.Constant(I64, t))))
+            b.store(b.fadd(before, b.load(total)), total)
+    for t, total in enumerate(sums):
+        store(b, b.load(total), b.add(out, b.mul(stride, ir.Constant(I64, t))))
+
+
+def _switch(b: Any, value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> None:
+    """Code for each of the values that `value` may have."""
+    after = b.append_basic_block("after")
+    choice = b.switch(value, after)
+    for case in cases:
+        block = b.append_basic_block(f"case{case}")
+        choice.add_case(ir.Constant(I64, case), block)
+        b.position_at_end(block)
+        emit(case)
+        b.branch(after)
+    b.position_at_end(after)
+
+
+@intrinsic
+def _any_tile(
+    typing: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any, blocks: Any,
+    stride: Any, adding: Any, ahead: Any, lines: Any,
+) -> Any:  # fmt: skip
+    """A tile of either format and any width, each in code of its own."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        vnni = has_vnni(context)
+
+        def widths(form: int) -> None:
+            widest = range(1, MAX_COLUMNS + 1)
+            _switch(b, args[1], widest, lambda columns: _emit(b, form, columns, vnni, args[2:]))
+
+        _switch(b, args[0], (NIBBLES, BYTES), widths)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 11), codegen
+
+
+@intrinsic
+def _call(
+    typing: Any, function: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any,
+    blocks: Any, stride: Any, adding: Any, ahead: Any, lines: Any,
+) -> Any:  # fmt: skip
+    """What `tile_function` is the address of."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 11)
+        b.call(pointer(b, args[0], kind), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 12), codegen
+
+
+@entry_point(types.void(*[types.int64] * 11))
+def tile_function(
+    form: int,
+    columns: int,
+    w: int,
+    codes: int,
+    factors: int,
+    out: int,
+    blocks: int,
+    stride: int,
+    adding: int,
+    ahead: int,
+    lines: int,
+) -> None:
+    """All tiles, in one function."""
+    _any_tile(form, columns, w, codes, factors, out, blocks, stride, adding, ahead, lines)
+
+
+@kernel
+def block_tile(
+    function: int,
+    entry: int,
+    start: int,
+    columns: int,
+    codes: int,
+    factors: int,
+    out: int,
+    blocks: int,
+    stride: int,
+    adding: int,
+    ahead: int,
+    lines: int,
+) -> None:
+    """One group for a tile of 1 to 8 token rows.
+
+    function: `tile_function()`; entry: of the group, see `blocks`; start: address of the weights;
+    codes, factors: addresses of the tile's; out: address of its first row's 16 outputs, rows
+    `stride` bytes apart; adding: 0 stores the sums, 1 adds them to what is there; ahead: address of
+    weights that are read next, of which `lines` cache lines are asked for with each block.
+    """
+    form = entry & (ALIGNMENT - 1)
+    w = start + entry - form
+    _call(function, form, columns, w, codes, factors, out, blocks, stride, adding, ahead, lines)

@@ -1,0 +1,168 @@
+"""Weights in blocks, token rows in codes, and tiles of them, against plain numpy: the same bits."""
+
+import numpy as np
+import pytest
+
+from tokenix.drivers.cpu import blockrows, blocks, blocktile
+from tokenix.drivers.cpu.arena import aligned_empty
+from tokenix.drivers.cpu.blockrows import Rows8
+from tokenix.drivers.cpu.jit import kernel
+from tokenix.drivers.cpu.tile import address
+from tokenix.models.ggml_types import dequantize
+
+gguf = pytest.importorskip("gguf")
+
+KINDS = ("Q4_0", "Q4_1", "Q8_0")
+
+
+def raw_blocks(kind, rows, inputs, rng):
+    matrix = rng.standard_normal((rows, inputs)).astype(np.float32)
+    return gguf.quants.quantize(matrix, gguf.GGMLQuantizationType[kind])
+
+
+def values(found):
+    """What codes stand for, float32 [rows, blocks, 32]."""
+    scales = found.scales.astype(np.float32)[..., None]
+    if found.form == blocks.NIBBLES:
+        return found.codes * scales + found.lows.astype(np.float32)[..., None]
+    return (found.codes.astype(np.float32) - 128) * scales
+
+
+def packed_blob(found):
+    packed = blocks.pack_codes(found)
+    blob = aligned_empty((packed.size,), np.dtype(np.uint8))
+    blob[:] = packed.reshape(-1)
+    entries, end = blocks.lay_out([found.form] * len(packed), found.codes.shape[1], 0)
+    assert end == packed.size
+    return blob, np.array(entries, np.int64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_of_a_file_are_kept_as_they_are(kind, seed):
+    raw = raw_blocks(kind, 5, 96, np.random.default_rng(seed))
+    found = blocks.read_codes(kind, raw)
+    expected = dequantize(raw, kind)
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(values(found).reshape(5, 96), expected, atol=1e-6 * largest)
+
+
+def test_floats_are_rounded_to_a_127th_of_their_block(seed):
+    matrix = np.random.default_rng(seed).standard_normal((3, 80)).astype(np.float32)
+    found = blocks.make_codes(matrix)
+    assert found.codes.shape == (3, 3, 32)
+    near = values(found).reshape(3, 96)
+    assert (near[:, 80:] == 0).all()
+    most = np.abs(np.pad(matrix, ((0, 0), (0, 16)))).reshape(3, 3, 32).max(axis=-1)
+    wrong = np.abs(near[:, :80] - matrix).max()
+    assert wrong <= 0.51 * most.max() / 127 * (1 + 2**-10)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+def test_a_weight_that_no_scale_covers_is_refused(bad):
+    with pytest.raises(ValueError, match="float16"):
+        blocks.make_codes(np.full((1, 32), bad, np.float32))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_is_read_back_from_a_packed_matrix(kind, seed):
+    """20 rows: the second group is not full."""
+    raw = raw_blocks(kind, 20, 64, np.random.default_rng(seed))
+    found = blocks.read_codes(kind, raw)
+    blob, entries = packed_blob(found)
+    for row in (0, 7, 15, 16, 19):
+        x = np.empty(64, np.float32)
+        blockrows.embed_row(blob, entries, row, x)
+        np.testing.assert_allclose(x, values(found)[row].reshape(-1), rtol=1e-6, atol=1e-7)
+
+
+def fma(x, y, z):
+    """float32; the product is exact in float64."""
+    return (x.astype(np.float64) * y.astype(np.float64) + z).astype(np.float32)
+
+
+def token_rows(count, width, columns, seed):
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((count, width)) * 10.0 ** rng.integers(-3, 3, (count, 1))).astype("f4")
+    tiles, n = -(-count // columns), width // 32
+    rows = Rows8(
+        np.zeros((tiles, n, columns, 32), np.int8), np.zeros((tiles, n, 3, columns), np.float32)
+    )
+    for row in range(count):
+        blockrows.quantize_row(x[row].ctypes.data, rows, row)
+    return x, rows
+
+
+def test_a_token_row_is_quantized_as_numpy_does(seed):
+    x, rows = token_rows(11, 96, 4, seed)
+    for row in range(11):
+        codes = rows.codes[row // 4, :, row % 4]
+        factors = rows.factors[row // 4, :, :, row % 4]
+        for k, block in enumerate(x[row].reshape(3, 32)):
+            most = np.abs(block).max()
+            expected = np.rint(block * (np.float32(127) / most)).astype(np.int8)
+            assert (codes[k] == expected).all()
+            total = expected.astype(np.int32).sum()
+            scale = most * np.float32(1 / 127)
+            assert factors[k, 0] == scale
+            assert factors[k, 1] == scale * np.float32(total)
+            assert factors[k, 2:3].view(np.int32)[0] == -128 * total
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_spoils_its_block(bad):
+    x, rows = np.ones((1, 64), np.float32), token_rows(1, 64, 1, 0)[1]
+    x[0, 40] = bad
+    blockrows.quantize_row(x.ctypes.data, rows, 0)
+    assert np.isfinite(rows.factors[0, 0, :2]).all() and np.isnan(rows.factors[0, 1, 0, 0])
+    zero = np.zeros((1, 64), np.float32)
+    blockrows.quantize_row(zero.ctypes.data, rows, 0)
+    assert (rows.codes == 0).all() and (rows.factors == 0).all()
+
+
+@kernel
+def multiply(function, blob, entries, rows, out, adding, lines):
+    tiles, count, columns, _ = rows.codes.shape
+    stride = out.shape[1] * 4
+    for t in range(tiles):
+        codes, factors = blockrows.tile_places(rows, t * columns, 0)
+        for group in range(len(entries)):
+            at = address(out) + t * columns * stride + group * 64
+            blocktile.block_tile(
+                function, entries[group], address(blob), columns, codes, factors, at, count, stride,
+                adding, address(blob), lines,
+            )  # fmt: skip
+
+
+def plain_multiply(found, rows, count):
+    """The sums that `blocktile` documents, for each row and output."""
+    columns = rows.codes.shape[2]
+    sums = np.zeros((count, len(found.codes)), np.float32)
+    for row in range(count):
+        factors = rows.factors[row // columns, :, :, row % columns]
+        for k in range(found.codes.shape[1]):
+            codes = found.codes[:, k].astype(np.int64)
+            if found.form == blocks.BYTES:
+                codes = codes - 128
+            dot = codes @ rows.codes[row // columns, k, row % columns].astype(np.int64)
+            own = found.scales[:, k].astype(np.float32) * factors[k, 0]
+            sums[row] = fma(dot.astype(np.float32), own, sums[row])
+            if found.form == blocks.NIBBLES:
+                low = found.lows[:, k].astype(np.float32)
+                sums[row] = fma(low, np.broadcast_to(factors[k, 1], low.shape), sums[row])
+    return sums
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("columns", range(1, blocktile.MAX_COLUMNS + 1))
+def test_a_tile_has_the_bits_of_numpy(kind, columns, seed):
+    found = blocks.read_codes(kind, raw_blocks(kind, 20, 96, np.random.default_rng(seed)))
+    blob, entries = packed_blob(found)
+    count = columns + 1
+    _, rows = token_rows(count, 96, columns, seed)
+    out = np.zeros((2 * columns, 32), np.float32)
+    function = blocktile.tile_function()
+    multiply(function, blob, entries, rows, out, 0, 2)
+    expected = plain_multiply(found, rows, count)
+    assert (out[:count, :20].view(np.int32) == expected.view(np.int32)).all()
+    multiply(function, blob, entries, rows, out, 1, 0)
+    assert (out[:count, :20] == expected + expected).all()
