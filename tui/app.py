@@ -1,6 +1,7 @@
 """The program: it pulls looks from a source, keeps the model, and shows screens."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -69,7 +70,7 @@ class TopApp(App[Exception]):
     ]
 
     def __init__(self, source: Source, settings: Settings) -> None:
-        super().__init__()
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
         self.source = source

@@ -83,7 +83,7 @@ def traffic(gauges: Gauges) -> list[Piece]:
         for pages in (gauges.swap_out_per_s, gauges.swap_in_per_s)
     )
     return [
-        ("swap   ", "muted"), (f"▼ {down:<9} ", "primary"), (f"▲ {up:<9}", "success"), GAP,
+        ("swap   ", "muted"), (f"▼ {down:<9} ", "primary"), (f"▲ {up:<9} ", "success"),
     ]  # fmt: skip
 
 
@@ -107,17 +107,17 @@ def states(gauges: Gauges) -> list[Piece]:
 
 
 def levels(gauges: Gauges, width: int) -> list[Piece]:
-    """Processes by level of the queue, as columns of one line: `level 0▅ 1▂ 2█ ...`"""
+    """Processes by level of the queue, as columns of one line: `level 0▅1  1▂1  2█4`; without the
+    numbers if there is no room for them."""
     most = max(1, *gauges.levels)
     pieces: list[Piece] = [("level ", "muted")]
+    numbers = width >= 6 + 4 * len(gauges.levels)
     for level, number in enumerate(gauges.levels):
         block = BLOCKS[0 if not number else max(1, round(8 * number / most))]
         role = "warning" if level == 0 else "success" if level == 1 else "primary"
-        pieces += [
-            (str(level), "faint"),
-            (block, role),
-            (f"{count(number)} " if number else " ", "text"),
-        ]
+        pieces += [(str(level), "muted"), (block, role)]
+        if numbers:
+            pieces.append((f"{count(number)} " if number else "  ", "text"))
     return pieces
 
 
@@ -163,4 +163,4 @@ def stalls(gauges: Gauges) -> list[Piece]:
     """Whether anybody's text stood still in the last minute."""
     if gauges.stalls:
         return [(f"{count(gauges.stalls)} tokens came visibly late", "error!")]
-    return [("no reader had to wait", "success")]
+    return [("no reader waited", "success")]

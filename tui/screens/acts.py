@@ -25,8 +25,8 @@ def act_keys(group: str) -> list[Binding]:
     """The keys of `Acts`; `group` names them in the key map."""
     return [
         Binding("f9,k", "signal", "Signal", id=f"{group}.signal"),
-        Binding("f7", "nice(-1)", "Nice -", id=f"{group}.favour"),
-        Binding("f8", "nice(1)", "Nice +", id=f"{group}.yield"),
+        Binding("f7", "nice(-1)", "Nice-", id=f"{group}.favour"),
+        Binding("f8", "nice(1)", "Nice+", id=f"{group}.yield"),
         Binding("s", "send(19)", "Stop", show=False, id=f"{group}.stop"),
         Binding("c", "send(18)", "Continue", show=False, id=f"{group}.continue"),
     ]

@@ -48,7 +48,7 @@ class MainScreen(Acts):
         *act_keys("table"),
         _key("f6,o", "order", "Sort", "order", True),
         _key("f5,t", "tree", "Tree", "tree", True),
-        _key("space", "app.freeze", "Freeze", "freeze", True),
+        _key("space", "app.freeze", "Freeze", "freeze"),
         _key("r", "turn", "Reverse", "reverse"),
         _key("less_than_sign,comma", "beside(-1)", "Sort by the column before", "sort-left"),
         _key("greater_than_sign,full_stop", "beside(1)", "Sort by the next column", "sort-right"),
@@ -78,7 +78,7 @@ class MainScreen(Acts):
         yield Words(id="notes")
         yield ProcessTable(self.listing, id="table")
         yield Input(placeholder="find: words of pid, tenant, class, state", id="search")
-        yield Footer(show_command_palette=False)
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#notes").border_title = "What happens"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.theme import Theme
 
-MUTED, FAINT = 0.62, 0.30
+MUTED, FAINT = 0.66, 0.48
 """How much of the text's colour is left of it."""
 
 ANSI: Final = {

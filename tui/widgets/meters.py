@@ -103,6 +103,6 @@ def _brief(gauges: Gauges, width: int) -> Lines:
     for found in gauges.first[:2]:
         rates += [*phrases.first_token(found), phrases.GAP]
     return [
-        memory, rates, [*phrases.states(gauges), *phrases.levels(gauges, width)],
+        memory, rates, [*phrases.states(gauges), *phrases.levels(gauges, width - 32)],
         [*phrases.traffic(gauges), *phrases.found(gauges), *phrases.stalls(gauges)],
     ]  # fmt: skip
