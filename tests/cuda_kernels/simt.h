@@ -213,6 +213,11 @@ static inline Quad load4(const word* p) {
     return *(const Quad*)p;
 }
 
+static inline void load2(word w[2], const word* p) {
+    if ((uintptr_t)p % 8) throw simt::Fault{"a load of 8 bytes is not aligned"};
+    w[0] = p[0], w[1] = p[1];
+}
+
 static inline float f16_of(half_word h) {
     _Float16 x;
     memcpy(&x, &h, 2);

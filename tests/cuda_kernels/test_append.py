@@ -1,16 +1,22 @@
 """Bias, norm, rotation and the write to pages, simulated, against float64."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tokenix.drivers.cuda.kernels import oracles
+from tokenix.drivers.cuda.kernels.abi import APPEND
 from tokenix.drivers.cuda.kernels.append import THREADS, WARPS, Vector, make_append
-from tokenix.drivers.cuda.kernels.oracles import narrow, widen
+from tokenix.drivers.cuda.kernels.oracles import narrow, read_head
 from tokenix.drivers.cuda.kernels.pages import Page, layer_words
+from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
+from tokenix.drivers.cuda.kernels.sources import read_source
+from tokenix.tests.cuda_kernels import cpp
 from tokenix.tests.cuda_kernels.simt import launch
 from tokenix.tests.cuda_kernels.world import distance, frozen
 
-ROUNDING = {"f32": 2e-6, "f16": 1e-3, "bf16": 8e-3}
+ROUNDING = {"f32": 2e-6, "f16": 1e-3, "bf16": 8e-3, "int8": 8e-3, "fp8": 7e-2, "int4": 7e-2}
 """Of a stored number; a sum that falls between two of them may go to either."""
 
 CASES = [
@@ -22,38 +28,97 @@ CASES = [
 ]
 
 
+CPP_CASES = [
+    *CASES,
+    pytest.param(Vector("bf16", "int8", 64, bias=False, norm=False), 32, id="int8"),
+    pytest.param(Vector("f32", "fp8", 128, bias=True, norm=True), 64, id="fp8"),
+    pytest.param(Vector("f32", "int4", 64, bias=False, norm=False), 32, id="int4"),
+    pytest.param(Vector("f16", "int4", 80, bias=False, norm=True), 16, id="int4-dim-80"),
+]
+
+HEADS, KV_HEADS, MAX_PAGES, FRAMES = 3, 2, 3, 9
+POISON = 0x7FC07FC0
+
+
+class Rows:
+    """Four rows, the second of them padding, and memory before and after."""
+
+    def __init__(self, vector: Vector, half: int, seed: int) -> None:
+        random = np.random.default_rng(seed)
+
+        def draw(*shape: int) -> np.ndarray:
+            return random.standard_normal(shape).astype(np.float32)
+
+        dim, self.every = vector.dim, HEADS + 2 * KV_HEADS
+        self.page: Page = Page(vector.kv, dim)
+        self.positions = frozen(np.array([31, -1, 0, 16], np.int32))
+        self.slots = frozen(np.array([2, 0, 0, 1], np.int32))
+        self.tables = frozen(random.permutation(FRAMES).astype(np.int32))
+        bias, norm = self.every * dim * vector.bias, dim * vector.norm
+        angles = draw(32 * half)
+        self.layer_at = layer_words(vector.kv, dim, KV_HEADS)
+        self.given = (
+            frozen(narrow(vector.x, draw(4, self.every * dim)).reshape(-1)),
+            *(frozen(draw(n)) for n in (bias, norm, norm)),
+            frozen(np.cos(angles)),
+            frozen(np.sin(angles)),
+            self.positions,
+            self.slots,
+            self.tables,
+        )
+        self.scalars = (
+            self.layer_at, 2 * self.layer_at, 4, HEADS, KV_HEADS, half, MAX_PAGES, np.float32(1e-5),
+        )  # fmt: skip
+        self.q, self.wanted_q = np.full((2, 4 * HEADS * dim), np.nan, np.float32)
+        self.arena, self.wanted = np.full((2, FRAMES * 2 * self.layer_at), POISON, np.uint32)
+        oracles.append(vector.x, self.page, *self.given, self.wanted_q, self.wanted, *self.scalars)
+
+    def read(self, arena: np.ndarray) -> np.ndarray:
+        """K and V of the rows that are no padding, [rows * 2 * KV_HEADS, dim]."""
+        places = [self.layer_at + h * self.page.words for h in range(2 * KV_HEADS)]
+        heads = [
+            read_head(
+                self.page, arena, self.tables, int(self.slots[row]), self.positions[row : row + 1],
+                at, 2 * self.layer_at, MAX_PAGES,
+            )
+            for row in (0, 2, 3)
+            for at in places
+        ]  # fmt: skip
+        return np.concatenate(heads)
+
+    def check(self, tolerance: float) -> None:
+        """Numbers are near the oracle's; what it leaves is left."""
+        halves, wanted = self.arena.view(np.uint16), self.wanted.view(np.uint16)
+        changed = self.wanted != POISON
+        assert changed.sum() >= 3 * 2 * KV_HEADS * self.page.token_words * 0.99
+        left = np.repeat(~changed, 2)
+        assert (halves[left] == wanted[left]).all()
+        assert distance(self.read(self.arena), self.read(self.wanted)) < tolerance
+        q, wanted_q = self.q.reshape(4, -1), self.wanted_q.reshape(4, -1)
+        assert distance(q[[0, 2, 3]], wanted_q[[0, 2, 3]]) < 5e-6 and np.isnan(q[1]).all()
+
+
 @pytest.mark.parametrize(("vector", "half"), CASES)
 def test_append(vector: Vector, half: int, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    heads, kv_heads, dim, max_pages = 3, 2, vector.dim, 3
-    positions = frozen(np.array([31, -1, 0, 16], np.int32))
-    slots = frozen(np.array([2, 0, 0, 1], np.int32))
-    tables = frozen(random.permutation(9).astype(np.int32))
-    rows, every = len(positions), heads + 2 * kv_heads
+    rows = Rows(vector, half, seed)
+    grid = (-(-4 * rows.every // WARPS),)
+    launch(
+        make_append(vector), grid, THREADS, *rows.given, rows.q, rows.arena, *rows.scalars,
+        seed=seed,
+    )  # fmt: skip
+    rows.check(ROUNDING[vector.kv])
 
-    def draw(*shape: int) -> np.ndarray:
-        return random.standard_normal(shape).astype(np.float32)
 
-    qkv = frozen(narrow(vector.x, draw(rows, every * dim)).reshape(-1))
-    bias = frozen(draw(every * dim if vector.bias else 0))
-    q_norm, k_norm = (frozen(draw(dim if vector.norm else 0)) for _ in range(2))
-    angles = draw(32 * half)
-    cos, sin = frozen(np.cos(angles)), frozen(np.sin(angles))
-    page = Page(vector.kv, dim)
-    layer_at = layer_words(vector.kv, dim, kv_heads)
-    q = np.full(rows * heads * dim, np.nan, np.float32)
-    arena = np.full(9 * 2 * layer_at, 0x7FC07FC0, np.uint32)
-    scalars = (layer_at, 2 * layer_at, rows, heads, kv_heads, half, max_pages, np.float32(1e-5))
-    given = (qkv, bias, q_norm, k_norm, cos, sin, positions, slots, tables)
-    wanted_q, wanted_arena = q.copy(), arena.copy()
-    oracles.append(vector.x, page, *given, wanted_q, wanted_arena, *scalars)
-    grid = (-(-rows * every // WARPS),)
-    launch(make_append(vector), grid, THREADS, *given, q, arena, *scalars, seed=seed)
-    written = wanted_arena != 0x7FC07FC0
-    assert written.sum() >= 3 * 2 * kv_heads * page.token_words * 0.99
-    assert (arena[~written] == 0x7FC07FC0).all()
-    numbers, wanted = (widen(vector.kv, each[written]) for each in (arena, wanted_arena))
-    assert distance(numbers, wanted) < ROUNDING[vector.kv]
-    unpadded = np.arange(rows) != 1
-    q, wanted_q = q.reshape(rows, -1), wanted_q.reshape(rows, -1)
-    assert distance(q[unpadded], wanted_q[unpadded]) < 5e-6 and np.isnan(q[1]).all()
+@pytest.mark.parametrize(("vector", "half"), CPP_CASES)
+def test_append_in_cpp(vector: Vector, half: int, folder: Path, seed: int) -> None:
+    rows = Rows(vector, half, seed)
+    shape = Shape(
+        vector.kv, vector.x, HEADS * KV_HEADS, KV_HEADS, vector.dim, vector.bias, vector.norm
+    )
+    recipe = next(r for r in find_recipes(shape)["append"] if r.technique == "nvrtc")
+    cpp.launch(
+        APPEND, read_source("append"), recipe.variant.split(), (-(-4 * rows.every // WARPS),),
+        THREADS, recipe.shared_bytes, *rows.given, rows.q, rows.arena, *rows.scalars, seed=seed,
+        folder=folder,
+    )  # fmt: skip
+    rows.check(ROUNDING[vector.kv])

@@ -46,11 +46,6 @@ def make_chunks(
     return spread, list(zip(np.cumsum([0, *counts[:-1]]).tolist(), counts, strict=True))
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cpp")
-
-
 def run_prefill(world: World, chunks: list[tuple[int, int]], folder: Path, seed: int) -> np.ndarray:
     kind, dim = world.page.kind, world.page.dim
     tiles = frozen(make_tiles(chunks))

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
-from tokenix.drivers.cuda.kernels.oracles import narrow
+from tokenix.drivers.cuda.kernels.oracles import write_heads
 from tokenix.drivers.cuda.kernels.pages import Page, layer_words
-from tokenix.drivers.cuda.kernels.words import PER_WORD
 
 LOG2_E = np.log2(np.e)
 
@@ -66,15 +65,14 @@ def make_world(
     slots = random.permutation(len(positions) + 1)[: len(positions)].astype(np.int32)
     tables = np.zeros((len(positions) + 1, max_pages), np.int32)
     free = iter(random.permutation(np.arange(1, frames)))
-    numbers = np.full((frames, 2, 2 * kv_heads, PAGE_TOKENS, dim), np.nan, np.float32)
+    arena = np.full(frames * frame_words, 0xFFFFFFFF, np.uint32)
     for slot, position in zip(slots, positions, strict=True):
         for first in range(0, position + 1, PAGE_TOKENS):
             frame = tables[slot, first // PAGE_TOKENS] = next(free)
-            count = min(PAGE_TOKENS, position + 1 - first)
-            shape = (2 * kv_heads, count, dim)
-            numbers[frame, 1, :, :count] = random.standard_normal(shape) * 2
-    arena = narrow(kind, numbers).reshape(-1)
-    assert len(arena) == frames * frame_words and page.token_words * PER_WORD[kind] == dim
+            for inside in range(min(PAGE_TOKENS, position + 1 - first)):
+                at = frame * frame_words + layer_at + inside * page.token_words
+                heads = random.standard_normal((2 * kv_heads, dim)) * 2
+                write_heads(page, arena, int(at), inside, heads)
     rows, heads = len(positions), group * kv_heads
     return World(
         page, group, kv_heads, frozen(np.array(positions, np.int32)), frozen(slots),

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenix.drivers.cpu.sampling import candidates, uniform
+from tokenix.drivers.cuda.kernels import codes
 from tokenix.drivers.cuda.kernels.abi import FAULT, PAGE_TOKENS
 from tokenix.drivers.cuda.kernels.pages import Page
 from tokenix.drivers.cuda.kernels.words import Kind
@@ -57,7 +58,6 @@ def append(
     max_pages: int, eps: float,
 ) -> None:  # fmt: skip
     """`abi.APPEND`; bias and norms are empty arrays where the variant has none."""
-    kind: Any = page.kind
     every, dim = heads + 2 * kv_heads, page.dim
     all_rows = widen(x, qkv).reshape(rows, every, dim)
     if len(bias):
@@ -75,13 +75,41 @@ def append(
         low, high = turned[:, :half].copy(), turned[:, half : 2 * half].copy()
         turned[:, :half] = low * c - high * s
         turned[:, half : 2 * half] = high * c + low * s
+        turned[:] = codes.turn(page, turned)
+        if page.kind == "int4":
+            turned[:heads] /= page.dim // page.groups
         q[row * heads * dim : (row + 1) * heads * dim] = turned[:heads].ravel()
-        at = _places(
-            page, tables, slots[row], np.array([position]), layer_at, frame_words, max_pages
-        )
-        for h in range(2 * kv_heads):
-            start = int(at[0]) + h * page.words
-            arena[start : start + page.token_words] = narrow(kind, vectors[heads + h])
+        where = np.array([position])
+        at = _places(page, tables, slots[row], where, layer_at, frame_words, max_pages)
+        write_heads(page, arena, int(at[0]), position % PAGE_TOKENS, vectors[heads:])
+
+
+def write_heads(page: Page, arena: Array, at: int, inside: int, heads: Float64) -> None:
+    """K and V of a token [2 * kv_heads, dim]; at: where its K of the first head is."""
+    kind: Any = page.kind
+    starts = at + np.arange(len(heads)) * page.words
+    if not page.is_coded:
+        arena[starts[:, None] + np.arange(page.token_words)] = narrow(kind, heads)
+        return
+    coded, scales, lows = codes.encode(page, heads)
+    arena[starts[:, None] + np.arange(page.token_words)] = codes.pack(page, coded)
+    halves = arena.view(np.uint16)
+    for place, bits in _scale_places(
+        page, starts - inside * page.token_words, inside, scales, lows
+    ):
+        halves[place] = bits
+
+
+def _scale_places(
+    page: Page, starts: Array, inside: Any, scales: Any = None, lows: Any = None
+) -> list[tuple[Array, Any]]:
+    """Where scales [n, groups], and lows if there are any, are in an arena of 16-bit numbers, with
+    what is given for them; starts: of the pages, in words."""
+    each = np.asarray(inside * page.groups)[..., None] + np.arange(page.groups)
+    places = [(2 * (starts + page.scales_at)[:, None] + each, scales)]
+    if page.kind == "int4":
+        places.append((2 * (starts + page.lows_at)[:, None] + each, lows))
+    return places
 
 
 def read_head(
@@ -91,7 +119,14 @@ def read_head(
     """Numbers [keys, dim] of one head; at: where its pages begin in a frame."""
     kind: Any = page.kind
     where = _places(page, tables, slot, keys, at, frame_words, max_pages)
-    return widen(kind, arena[where[:, None] + np.arange(page.token_words)])
+    words = arena[where[:, None] + np.arange(page.token_words)]
+    if not page.is_coded:
+        return widen(kind, words)
+    inside = keys % PAGE_TOKENS
+    halves = arena.view(np.uint16)
+    found = [halves[at] for at, _ in _scale_places(page, where - inside * page.token_words, inside)]
+    scales, lows = found[0], found[-1] if len(found) > 1 else np.zeros_like(found[0])
+    return codes.decode(page, codes.unpack(page, words), scales, lows)
 
 
 def decode(

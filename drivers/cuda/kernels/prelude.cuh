@@ -46,6 +46,12 @@ __device__ __forceinline__ Quad load4(const word* p) {
     return q;
 }
 
+__device__ __forceinline__ void load2(word w[2], const word* p) {
+    asm("ld.global.nc.L1::no_allocate.L2::256B.v2.u32 {%0,%1}, [%2];"
+        : "=r"(w[0]), "=r"(w[1])
+        : "l"(p));
+}
+
 __device__ __forceinline__ float exp2_of(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -110,17 +110,29 @@ def _cpp(
     return Recipe(op, "nvrtc", " ".join(macros), build, threads, grid, shared_bytes)
 
 
-def _append(shape: Shape) -> Recipe | None:
-    kv = as_plain(shape.kv)
-    if kv is None:
-        return None
-    vector = Vector(shape.x, kv, shape.dim, shape.bias, shape.norm)
+def _vectors(shape: Shape) -> Callable[..., Grid]:
+    """A warp for each q, k and v of a row."""
     every = shape.heads + 2 * shape.kv_heads
 
     def grid(rows: int, splits: int = 1) -> Grid:
         return -(-rows * every // append.WARPS), 1, 1
 
-    return _python(abi.APPEND, vector, append.make_append(vector), grid, append.THREADS)
+    return grid
+
+
+def _append(shape: Shape) -> Recipe | None:
+    kv = as_plain(shape.kv)
+    if kv is None:
+        return None
+    vector = Vector(shape.x, kv, shape.dim, shape.bias, shape.norm)
+    function = append.make_append(vector)
+    return _python(abi.APPEND, vector, function, _vectors(shape), append.THREADS)
+
+
+def _append_cpp(shape: Shape) -> Recipe | None:
+    macros = defines(shape.kv, shape.x, shape.group, shape.dim, BIAS=shape.bias, NORM=shape.norm)
+    shared_bytes = 4 * append.WARPS * shape.dim
+    return _cpp(abi.APPEND, "append", macros, _vectors(shape), append.THREADS, shared_bytes)
 
 
 def _decode(shape: Shape) -> Recipe | None:
@@ -134,6 +146,19 @@ def _decode(shape: Shape) -> Recipe | None:
 
     function, blocks = decode.make_decode(tiling), 4 if tiling.heads <= 4 else 2
     return _python(abi.DECODE, tiling, function, grid, decode.THREADS, blocks)
+
+
+def _decode_cpp(shape: Shape) -> Recipe | None:
+    macros = defines(shape.kv, shape.x, shape.group, shape.dim)
+    lanes = max(8, 1 << (shape.dim // 8 - 1).bit_length())
+    tiles = -(-shape.group // decode.MOST_HEADS)
+    softmaxes = decode.WARPS * (32 // lanes) * -(-shape.group // tiles)
+
+    def grid(rows: int, splits: int = 1) -> Grid:
+        return rows, shape.kv_heads * tiles, splits
+
+    shared_bytes = 4 * softmaxes * (shape.dim + 2)
+    return _cpp(abi.DECODE, "decode", macros, grid, decode.THREADS, shared_bytes)
 
 
 def _combine(shape: Shape) -> Recipe | None:
@@ -183,8 +208,8 @@ def _sample(shape: Shape) -> Recipe | None:
 
 
 IMPLEMENTATIONS: Mapping[str, tuple[Implementation, ...]] = {
-    "append": (_append,),
-    "decode": (_decode,),
+    "append": (_append, _append_cpp),
+    "decode": (_decode, _decode_cpp),
     "combine": (_combine,),
     "prefill": (_prefill,),
     "copy": (_copy,),
