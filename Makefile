@@ -11,7 +11,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test test-cuda cuda-aot soak sim-report lint format clean
+.PHONY: help env run test test-cuda cuda-aot soak sim-report compare lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ soak: $(STAMP) ## all tiers full, with faults, for a long time (SECONDS=600)
 
 sim-report: $(STAMP) ## policies compared in simulation, into bench/reports (SIM_ARGS=--quick to try)
 	@$(BIN)/tokenix sim report --out bench/reports -j $(JOBS) $(SIM_ARGS)
+
+compare: $(STAMP) ## llama.cpp, OpenVINO and this under the same load (COMPARE_ARGS="--peers ..."); builds llama.cpp once
+	@$(BIN)/tokenix bench compare --out bench/reports/compare.md -j $(JOBS) $(COMPARE_ARGS)
 
 lint: $(STAMP) ## style, types, imports and the rules in tests/tidy
 	@$(BIN)/ruff check .

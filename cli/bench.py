@@ -24,6 +24,7 @@ bench = App(
 )
 for _name, _place in (
     ("attention", "tokenix.cli.benchattention:attention"),
+    ("compare", "tokenix.cli.benchcompare:compare"),
     ("gateway", "tokenix.cli.benchgateway:gateway"),
     ("grammar", "tokenix.cli.benchgrammar:grammar"),
     ("kv-quality", "tokenix.cli.kvquality:kv_quality"),

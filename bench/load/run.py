@@ -1,5 +1,9 @@
 """One run of the generator: options in, records and a summary out."""
 
+import asyncio
+import os
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -56,10 +60,36 @@ def run(options: Options, watch: Watch | None = None, ended: Ended | None = None
 
 
 def in_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine in a loop of uvloop, whose protocols cost a third of asyncio's own."""
+    """Run a coroutine in a loop of uvloop, whose protocols cost a third of asyncio's own.
+
+    What a handler of SIGTERM raises would be lost in it, as asyncio's is told of signals by a
+    socket: here the signal cancels the coroutine, and the handler runs when the loop has ended.
+    """
     import uvloop
 
-    return uvloop.run(make())
+    if threading.current_thread() is not threading.main_thread():
+        return uvloop.run(make())
+    terminated = False
+
+    async def until_terminated() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def terminate() -> None:
+            nonlocal terminated
+            terminated = True
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+        return await make()
+
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        return uvloop.run(until_terminated())
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        if terminated:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def check(options: Options) -> None:

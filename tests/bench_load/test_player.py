@@ -3,7 +3,10 @@
 import contextlib
 import json
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -301,3 +304,18 @@ def test_a_page_needs_nothing_else(kernel: Path, tmp_path: Path) -> None:
     outside = re.findall(r'(?:src|href)="(?!#)([^"]*)"', text)
     assert not outside, "nothing is loaded from elsewhere"
     ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_load_can_be_ended(number: signal.Signals, code: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        words = ["bench", "load", "--url", url, "--model", "m", "--requests", "2"]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "tokenix.cli.main", *words], stderr=subprocess.PIPE, text=True
+        )
+        peer, _ = silent.accept()  # asks for the models, and waits
+        running.send_signal(number)
+        _, err = running.communicate(timeout=60)
+        peer.close()
+    assert running.returncode == code and not err

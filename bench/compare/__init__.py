@@ -1,0 +1,1 @@
+"""Other servers and this one under the same load, in turn."""

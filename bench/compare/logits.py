@@ -1,0 +1,92 @@
+"""llama.cpp's logits for given tokens, on the same file: what quality is compared with.
+
+    python -m tokenix.bench.compare.logits TOKENS.npy LOGITS.npy [--weights Q4_1] [--threads 2]
+
+TOKENS: integers [length], or [rows, length], each row a text of its own. LOGITS: float32, with a
+last axis of the vocabulary; at each token those for the next one. A small program (`logits.cpp`) is
+linked to the libraries of the build that `llama.py` makes.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenix.bench.compare.llama import VERSION, WEIGHTS, Llama
+from tokenix.bench.compare.peer import Cache, Unavailable, free_name
+
+SOURCE = Path(__file__).with_name("logits.cpp")
+LIBRARIES = (
+    "src/libllama.a", "ggml/src/libggml.a", "ggml/src/libggml-cpu.a", "ggml/src/libggml-base.a",
+)  # fmt: skip
+
+
+def write_logits(llama: Llama, tokens: NDArray[np.integer], path: Path, threads: int) -> None:
+    """Logits of `tokens` [rows, length] to a .npy file [rows, length, vocabulary], float32.
+    Unavailable if llama.cpp cannot be had, or does not load the model."""
+    llama.install()
+    program = _build(llama.cache)
+    vocabulary = _vocabulary(llama.gguf)
+    rows, length = tokens.shape
+    part = free_name(path)
+    with part.open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, length, vocabulary)}
+        np.lib.format.write_array_header_1_0(file, header)
+    with tempfile.NamedTemporaryFile() as given:
+        given.write(np.ascontiguousarray(tokens, np.int32).tobytes())
+        given.flush()
+        words = [str(program), str(llama.model), given.name, str(rows), str(length), str(threads),
+                 str(part.resolve())]  # fmt: skip
+        llama.cache.step("logits", words)
+    part.rename(path)
+
+
+def _build(cache: Cache) -> Path:
+    program = cache.folder / "logits"
+    if program.exists() and program.stat().st_mtime > SOURCE.stat().st_mtime:
+        return program
+    source = cache.folder / f"llama_cpp_python-{VERSION}" / "vendor" / "llama.cpp"
+    build = cache.folder / "build"
+    words = [
+        "c++", "-O2", "-std=c++17", "-I", str(source / "include"),
+        "-I", str(source / "ggml" / "include"), str(SOURCE), "-o", str(program),
+        *(str(build / library) for library in LIBRARIES), "-fopenmp", "-lpthread", "-ldl",
+    ]  # fmt: skip
+    cache.step("build-logits", words)
+    return program
+
+
+def _vocabulary(gguf: Path) -> int:
+    from tokenix.models.registry import load_image
+
+    return load_image(gguf).config.vocab_tokens
+
+
+def main() -> int:
+    from platformdirs import user_cache_path
+
+    from tokenix.models.registry import resolve
+
+    parser = argparse.ArgumentParser(description="llama.cpp's logits for given tokens.")
+    parser.add_argument("tokens", type=Path)
+    parser.add_argument("logits", type=Path)
+    parser.add_argument("--weights", choices=WEIGHTS, default="Q4_1")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    cache = Cache(user_cache_path("tokenix") / "peers" / "llama")
+    try:
+        tokens = np.atleast_2d(np.load(options.tokens))
+        llama = Llama(cache, resolve("smollm2"), options.weights)
+        write_logits(llama, tokens, options.logits, options.threads)
+    except (OSError, ValueError, Unavailable) as why:
+        print(f"logits: {why}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

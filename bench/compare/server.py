@@ -1,0 +1,104 @@
+"""A peer's server while it runs: started, frozen while others are measured, ended."""
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tokenix.bench.compare import machine
+from tokenix.bench.compare.peer import Peer, Place, Shape, Unavailable
+
+POLL_S = 0.1
+END_S = 20.0
+
+
+class Server:
+    """Use as a context manager, or call `end`."""
+
+    def __init__(self, peer: Peer, shape: Shape, threads: int, folder: Path) -> None:
+        """Starts it. Unavailable if it does not serve in its time."""
+        self.peer = peer
+        self.place = Place(_free_port(), threads, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.command = peer.serve(shape, self.place)
+        self._log = folder / "log"
+        began_s = time.monotonic()
+        with self._log.open("wb") as output:
+            # In the session of who compares, so that both are scheduled as one.
+            self._process = subprocess.Popen(
+                self.command.words, stdout=output, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, env={**os.environ, **self.command.env},
+            )  # fmt: skip
+        try:
+            self._await(began_s)
+        except BaseException:
+            self.end()
+            raise
+        self.start_s = time.monotonic() - began_s
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.place.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def resident_bytes(self) -> int:
+        return machine.resident_bytes(machine.tree(self.pid))
+
+    def freeze(self) -> None:
+        """It uses no processor from now on, whatever it would do."""
+        machine.send(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        machine.send(self.pid, signal.SIGCONT)
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """It and all its children, whether or not they want to."""
+        pids = machine.tree(self.pid)
+        self.thaw()
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        for pid in pids:
+            if pid == self.pid and self._process.poll() is not None:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def why(self) -> str:
+        """The last line that it wrote."""
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return f"{lines[-1].strip()} ({self._log})" if lines else f"it wrote nothing ({self._log})"
+
+    def _await(self, began_s: float) -> None:
+        while not self._serves():
+            if not self.alive():
+                raise Unavailable(f"the server ended as it started: {self.why()}")
+            if time.monotonic() - began_s > self.command.start_s:
+                raise Unavailable(f"the server does not serve after {self.command.start_s:g} s")
+            time.sleep(POLL_S)
+
+    def _serves(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.place.port, timeout=5.0)
+        try:
+            connection.request("GET", self.command.ready)
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
