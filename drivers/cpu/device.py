@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from tokenix.drivers.cpu import probe
+from tokenix.drivers.cpu import probe, sampling
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.jit import Float32
-from tokenix.drivers.cpu.sampling import sample_rows
 from tokenix.drivers.cpu.slots import ArenaSlots
 from tokenix.drivers.cpu.step import Chunk, ModelStep
 from tokenix.drivers.cpu.team import check_process, get_threads, set_threads
@@ -73,6 +72,7 @@ class CpuDevice(QueuedDevice):
             raise
 
     def _measure(self, config: ModelConfig) -> DeviceInfo:
+        sampling.prepare()
         rates = probe.measure(self._step, self._arena, self._slots)
         return DeviceInfo(
             name="cpu",
@@ -101,7 +101,9 @@ class CpuDevice(QueuedDevice):
         chunks = [self._chunk(row) for row in good]
         logits = self._step.forward(self._intake.tables.pages, chunks, found)
         asking = [(row.sample, row.end) for row in good if row.sample is not None]
-        drawn = sample_rows(logits, [spec for spec, _ in asking], [end for _, end in asking])
+        drawn = sampling.sample_rows(
+            logits, [spec for spec, _ in asking], [end for _, end in asking]
+        )
         masses = [tuple(mass.tolist()) for mass in found or ()]
         return batch.done(command, drawn, masses)
 

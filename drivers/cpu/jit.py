@@ -28,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 

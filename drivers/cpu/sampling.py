@@ -1,18 +1,21 @@
 """Draw a token from the logits of a row, as `SamplingParams` documents it.
 
 Every row is drawn from its own logits, parameters and history alone. The random number is a hash
-of (seed, position). Greedy rows without options take one argmax over all of them.
+of (seed, position). Greedy rows without options take one argmax over all of them; what goes over
+the vocabulary of a row with options is in `draw.py`, and here what that leaves: very wide sets.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenix.drivers.cpu.jit import Float32
+from tokenix.drivers.cpu import draw
+from tokenix.drivers.cpu.jit import Float32, Float64
 from tokenix.drivers.ops import RowFault, Sampled, SampleSpec
+from tokenix.drivers.sampling import SamplingParams
 
-Float64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.intp]
 
 NUCLEUS_GUESS = 512
@@ -47,14 +50,14 @@ def _sample_alone(
     """Whatever a row's options break, they break for that row only. `best`: its argmax."""
     try:
         if spec.grammar is None:
-            return _sample(logits, spec, position, None)
+            return _sample(logits, spec, position, None, best)
         try:
             mask = spec.grammar.mask(spec.history, spec.prompt_tokens, position)
         except ValueError as why:
             return RowFault(str(why))
         if _is_plain(spec) and _is_in(mask, best):
             return Sampled(best)  # the best of all is the best of those allowed
-        return _sample(logits, spec, position, mask)
+        return _sample(logits, spec, position, mask, best)
     except Exception as error:
         return RowFault(f"sampling: {type(error).__name__}: {error}")
 
@@ -75,25 +78,36 @@ def _is_in(mask: bytes, token: int) -> bool:
 
 
 def _sample(
-    logits: Float32, spec: SampleSpec, position: int, mask: bytes | None
+    logits: Float32, spec: SampleSpec, position: int, mask: bytes | None, best: int
 ) -> Sampled | RowFault:
-    """One row with options; `logits` [vocab] is left as it was."""
+    """One row with options; `logits` [vocab] is left as it was. best: its argmax."""
     params = spec.params
     strange = [t for t in (*spec.banned, *dict(params.logit_bias)) if not 0 <= t < len(logits)]
     if strange:
         return RowFault(f"token {strange[0]} is outside the vocabulary of {len(logits)}")
-    scores = adjust(logits, spec, position, mask)
-    if not np.isfinite(scores.max()):
-        why = "all are banned" if mask is None else "its grammar leaves none"
-        return RowFault(f"no token may be drawn: {why}")
-    greedy = params.temperature <= 0
-    token = int(scores.argmax()) if greedy else _draw(scores, spec, position)
-    if params.logprobs < 0:
-        return Sampled(token)
-    logprobs = log_softmax(logits)
-    ids = largest(logprobs, min(params.logprobs, len(logprobs)))
-    top = tuple((int(i), float(logprobs[i])) for i in ids)
-    return Sampled(token, float(logprobs[token]), top)
+    scores: Float32 | Float64 = logits
+    if mask is not None or params.logit_bias or spec.banned or params.needs_history:
+        scores = adjust(logits, spec, position, mask)
+        best = int(scores.argmax())
+        if not np.isfinite(scores[best]):
+            why = "all are banned" if mask is None else "its grammar leaves none"
+            return RowFault(f"no token may be drawn: {why}")
+    token = best if params.temperature <= 0 else _draw(scores, spec, position)
+    return Sampled(token) if params.logprobs < 0 else _with_logprobs(logits, token, params.logprobs)
+
+
+def _with_logprobs(logits: Float32, token: int, count: int) -> Sampled:
+    """A token with its log probability, and those of the `count` most likely ones."""
+    peaks = draw.find_peaks(logits)
+    whole = draw.log_sum_exp(logits, peaks)
+    ids: Ids = np.empty(0, np.intp)
+    if count > 0:
+        count = min(count, len(logits))
+        ids = draw.find_largest(logits, peaks, count)
+        if not len(ids):
+            ids = largest(logits.astype(np.float64), count)
+    top = tuple((int(i), float(logits[i]) - whole) for i in ids)
+    return Sampled(token, float(logits[token]) - whole, top)
 
 
 def adjust(logits: Float32, spec: SampleSpec, position: int, mask: bytes | None = None) -> Float64:
@@ -125,19 +139,38 @@ def adjust(logits: Float32, spec: SampleSpec, position: int, mask: bytes | None 
     return scores
 
 
-def _draw(scores: Float64, spec: SampleSpec, position: int) -> int:
+def _draw(scores: Float32 | Float64, spec: SampleSpec, position: int) -> int:
     """Temperature, top_k, top_p, min_p, then one draw."""
+    params, vocab = spec.params, len(scores)
+    number = uniform(params.seed, position)
+    top_k = params.top_k if 0 < params.top_k < vocab else vocab
+    if top_k == vocab and params.top_p >= 1:
+        return draw.draw_any(scores, params.temperature, params.min_p, number)
+    token = draw.draw_likely(scores, params.temperature, top_k, params.top_p, params.min_p, number)
+    return token if token != draw.WIDE else _draw_wide(scores.astype(np.float64), spec, number)
+
+
+def _draw_wide(scores: Float64, spec: SampleSpec, number: float) -> int:
+    """As `draw.draw_likely`, of any number of candidates."""
     params = spec.params
     ids, weights = candidates(scores, params.temperature, params.top_k, params.top_p)
     if params.min_p > 0:
         kept = weights >= params.min_p * weights.max()
         ids, weights = ids[kept], weights[kept]
     running = weights.cumsum()
-    target = uniform(params.seed, position) * running[-1]
+    target = number * running[-1]
     at = min(int(running.searchsorted(target, side="right")), len(ids) - 1)
     while weights[at] == 0:
         at -= 1
     return int(ids[at])
+
+
+def prepare() -> None:
+    """Compile what drawing needs, so that no request has to wait for it."""
+    params = SamplingParams(temperature=1.0, top_p=0.5, logprobs=1)
+    for more in ({}, {"top_p": 1.0}, {"logit_bias": ((0, 0.0),)}):
+        spec = SampleSpec(dataclasses.replace(params, **more), (), 0)
+        sample_rows(np.zeros((1, 8), np.float32), [spec], [0])
 
 
 def candidates(
@@ -178,14 +211,6 @@ def largest(scores: Float64, count: int) -> Ids:
     else:
         ids = np.arange(len(scores))
     return ids[np.argsort(-scores[ids], kind="stable")]
-
-
-def log_softmax(logits: Float32) -> Float64:
-    """Log probabilities of a row in float64."""
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max()
-    shifted -= np.log(np.exp(shifted).sum())
-    return shifted
 
 
 def uniform(seed: int, position: int) -> float:

@@ -1,9 +1,11 @@
 """Drawing tokens: every option of SamplingParams, the random numbers, and faults."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tokenix.drivers.cpu.sampling import largest, sample_rows, uniform
+from tokenix.drivers.cpu.sampling import _draw_wide, largest, sample_rows, uniform
 from tokenix.drivers.ops import RowFault, Sampled, SampleSpec, SamplingParams
 
 VOCAB = 50
@@ -87,6 +89,40 @@ def test_top_p_counts_what_top_k_left():
     logits = np.log([0.4, 0.3, 0.2, 0.1])
     assert set(drawn(logits, temperature=1.0, top_k=2, top_p=0.6)) == {0, 1}
     assert set(drawn(logits, temperature=1.0, top_k=2, top_p=0.5)) == {0}
+
+
+@pytest.mark.parametrize("vocab", [50, 513, 49152])
+def test_what_is_drawn_is_what_sorting_all_gives(vocab, seed):
+    """The kernels that look for candidates against plain numpy, on peaked and on flat rows."""
+    chance = np.random.default_rng(seed)
+    for number in range(40):
+        row = (chance.standard_normal(vocab) * chance.choice([0.1, 1, 3, 8])).astype(np.float32)
+        params = SamplingParams(
+            temperature=float(chance.choice([0.1, 0.7, 1.0, 1.5])),
+            top_k=int(chance.choice([0, 1, 40, 1000])),
+            top_p=float(chance.choice([1.0, 0.9, 0.5, 1e-9])),
+            min_p=float(chance.choice([0.0, 0.05, 1.0])),
+            seed=number,
+        )
+        asked = SampleSpec(params, (), 0)
+        (found,) = sample_rows(row[None].copy(), [asked], [7])
+        sorted_all = _draw_wide(row.astype(np.float64), asked, uniform(number, 7))
+        assert found == Sampled(sorted_all)
+        (again,) = sample_rows(row[None], [replace(asked, banned=(int(row.argmax()),))], [7])
+        row[row.argmax()] = -np.inf
+        assert again == Sampled(_draw_wide(row.astype(np.float64), asked, uniform(number, 7)))
+
+
+def test_logprobs_of_a_large_vocabulary(seed):
+    row = (np.random.default_rng(seed).standard_normal(49152) * 3).astype(np.float32)
+    wide = row.astype(np.float64)
+    expected = wide - wide.max() - np.log(np.exp(wide - wide.max()).sum())
+    for flat in (1, 300):  # 300: all are nearly alike, more than are collected
+        (found,) = sample_rows(row[None] / np.float32(flat), [spec(logprobs=20)], [7])
+        if flat == 1:
+            assert found.logprob == pytest.approx(expected.max(), abs=1e-6)
+            assert [p for _, p in found.top] == pytest.approx(np.sort(expected)[:-21:-1], abs=1e-6)
+        assert [token for token, _ in found.top] == np.argsort(-wide, kind="stable")[:20].tolist()
 
 
 def test_min_p():
