@@ -121,8 +121,8 @@ class TopApp(App[Exception]):
         with contextlib.suppress(ScreenStackError):
             self.screen.post_message(Looked())
 
-    def headline(self) -> tuple[list[Piece], list[Piece]]:
-        """What the first line says, left and right."""
+    def headline(self) -> tuple[list[Piece], list[Piece], list[Piece]]:
+        """What the first line says: left, the views, right."""
         left: list[Piece] = [(" tokenix top ", "text!")]
         look = self.snapshot
         if look is not None:
@@ -131,14 +131,20 @@ class TopApp(App[Exception]):
                 (f" {look.machine}", "primary!"), (f"  {policy}", "muted"),
                 (f"  up {seconds(look.time_s)}", "muted"),
             ]  # fmt: skip
-        every = f"{self._puller.every_s:g} s "
+        views: list[Piece] = []
+        for at, name in enumerate(self.MODES, start=1):
+            role = "primary!" if name == self.current_mode else "muted"
+            views += [(f"{at} ", "faint"), (f"{name}  ", role)]
+        return left, views, self._condition()
+
+    def _condition(self) -> list[Piece]:
+        """Whether what is shown is now."""
         if self.playback is not None:
-            return left, _playing(self.playback, self.frozen)
+            return _playing(self.playback, self.frozen)
         if self._trouble:
-            return left, [(f"{self._trouble}; trying again ", "error!")]
-        if self.frozen:
-            return left, [("frozen ", "warning!"), (every, "muted")]
-        return left, [("live ", "success!"), (every, "muted")]
+            return [("trying again", "error!"), (f": {self._trouble} ", "muted")]
+        word: Piece = ("frozen ", "warning!") if self.frozen else ("live ", "success!")
+        return [word, (f"{self._puller.every_s:g} s ", "muted")]
 
     # ---- what screens ask for ----
 

@@ -6,20 +6,29 @@ from tokenix.tui.widgets.drawn import Drawn, Piece
 
 
 class Headline(Drawn):
-    """Left: the program and the machine. Right: whether what is shown is now."""
+    """Left: the program and the machine. Right: whether what is shown is now. Between them, where
+    there is room: the views and their keys."""
 
     DEFAULT_CSS = "Headline { height: 1; background: $panel; }"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._left: Sequence[Piece] = ()
-        self._right: Sequence[Piece] = ()
+        self._parts: tuple[Sequence[Piece], Sequence[Piece], Sequence[Piece]] = ((), (), ())
 
-    def show(self, left: Sequence[Piece], right: Sequence[Piece]) -> None:
-        if (self._left, self._right) != (left, right):
-            self._left, self._right = left, right
+    def show(self, left: Sequence[Piece], views: Sequence[Piece], right: Sequence[Piece]) -> None:
+        if self._parts != (left, views, right):
+            self._parts = (left, views, right)
             self.redraw()
 
     def draw(self, width: int, height: int) -> Iterable[Sequence[Piece]]:
-        used = sum(len(text) for text, _ in (*self._left, *self._right))
-        return [[*self._left, (" " * max(1, width - used), "text"), *self._right]]
+        left, views, right = self._parts
+        room = width - _length(left) - _length(right)
+        if room < _length(views) + 4:
+            return [[*left, (" " * max(1, room), "text"), *right]]
+        before = (room - _length(views)) // 2
+        after = room - _length(views) - before
+        return [[*left, (" " * before, "text"), *views, (" " * after, "text"), *right]]
+
+
+def _length(pieces: Sequence[Piece]) -> int:
+    return sum(len(text) for text, _ in pieces)
