@@ -121,19 +121,19 @@ class Comparison:
 
     def _play(self, server: Server, scenario: Scenario, number: int) -> None:
         name = server.peer.name
-        server.thaw()
         line: dict[str, Any] = {"peer": name, "scenario": scenario.name, "round": number}
         try:
-            # Each round has prompts of its own, the same for all.
-            warm = Options((WARM_FIRST,), url=server.url, seed=1000 + number)
-            run(warm)
+            server.thaw()
+            # Prompts that no server has seen before, the same for all.
+            seed = scenario.seed + number
+            run(Options((WARM_FIRST,), url=server.url, seed=-seed))
             meter = Meter(server.pid)
-            options = Options(scenario.groups, url=server.url, seed=1 + number)
+            options = Options(scenario.groups, url=server.url, seed=seed)
             line["summary"] = run(options).summary
             line["usage"] = asdict(meter.stop())
             self.done.add(_key(line))
             self.tell(f"{scenario.name} {number + 1} of {self.rounds}  {name}: {_brief(line)}")
-        except (OSError, ValueError) as why:
+        except (Unavailable, OSError, ValueError) as why:
             line["failed"] = str(why) if server.alive() else f"the server ended: {server.why()}"
             self.tell(f"{scenario.name} {number + 1} of {self.rounds}  {name}: {line['failed']}")
         finally:

@@ -1,5 +1,6 @@
 """The loads that all servers get: greedy, ignoring the end of text, token ids of exact lengths."""
 
+import zlib
 from dataclasses import dataclass
 
 from tokenix.bench.compare.peer import Shape
@@ -23,6 +24,11 @@ class Scenario:
     title: str
     shape: Shape
     groups: tuple[Clients, ...]
+
+    @property
+    def seed(self) -> int:
+        """Of its first round. No two scenarios have a prompt in common."""
+        return zlib.crc32(self.name.encode()) & 0xFFFFFF00
 
 
 def _closed(concurrency: int, requests: int, prompt: int, output: int) -> tuple[Clients, ...]:

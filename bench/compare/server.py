@@ -14,6 +14,7 @@ from tokenix.bench.compare.peer import Peer, Place, Shape, Unavailable
 
 POLL_S = 0.1
 END_S = 20.0
+THAW_S = 60.0
 
 
 class Server:
@@ -34,7 +35,7 @@ class Server:
                 stdin=subprocess.DEVNULL, env={**os.environ, **self.command.env},
             )  # fmt: skip
         try:
-            self._await(began_s)
+            self._await(self.command.start_s)
         except BaseException:
             self.end()
             raise
@@ -56,7 +57,9 @@ class Server:
         machine.send(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
+        """It serves again. Unavailable if it does not: clocks have gone on while it was frozen."""
         machine.send(self.pid, signal.SIGCONT)
+        self._await(THAW_S)
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -64,7 +67,7 @@ class Server:
     def end(self) -> None:
         """It and all its children, whether or not they want to."""
         pids = machine.tree(self.pid)
-        self.thaw()
+        machine.send(self.pid, signal.SIGCONT)
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
@@ -80,12 +83,13 @@ class Server:
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return f"{lines[-1].strip()} ({self._log})" if lines else f"it wrote nothing ({self._log})"
 
-    def _await(self, began_s: float) -> None:
+    def _await(self, within_s: float) -> None:
+        late_s = time.monotonic() + within_s
         while not self._serves():
             if not self.alive():
-                raise Unavailable(f"the server ended as it started: {self.why()}")
-            if time.monotonic() - began_s > self.command.start_s:
-                raise Unavailable(f"the server does not serve after {self.command.start_s:g} s")
+                raise Unavailable(f"the server ended: {self.why()}")
+            if time.monotonic() > late_s:
+                raise Unavailable(f"the server does not serve after {within_s:g} s")
             time.sleep(POLL_S)
 
     def _serves(self) -> bool:

@@ -80,7 +80,7 @@ def test_who_cannot_be_had_does_not_stop_the_others(tmp_path: Path) -> None:
     )  # fmt: skip
     lost = {line["peer"]: line["unavailable"] for line in lines if "unavailable" in line}
     assert lost["gone"] == "it is not built for this machine"
-    assert "ended as it started" in lost["broken"] and "IndexError" in lost["broken"]
+    assert "the server ended" in lost["broken"] and "IndexError" in lost["broken"]
     assert [line["peer"] for line in lines if "scenario" in line] == ["a"]
     page = render(lines, [SMALL], {"machine": "m", "threads": 1, "date": "d", "command": "c"})
     assert "not measured: it is not built" in page
@@ -168,6 +168,7 @@ def test_ratios_are_to_the_best_that_served_everything() -> None:
 def test_every_scenario_has_figures() -> None:
     assert {scenario.name for scenario in SCENARIOS} == {*FIGURES}
     assert sum(4 * 1064 for _ in range(1)) > TIGHT.kv_tokens, "the long ones do not fit"
+    assert len({scenario.seed for scenario in SCENARIOS}) == len(SCENARIOS)
     for scenario in chosen([], quick=True):
         assert sum(group.requests for group in scenario.groups) <= 32
     with pytest.raises(ValueError, match="no scenario 'x'; there are prefill"):
