@@ -109,7 +109,7 @@ class SwapLanes:
     def load(self, pages: Sequence[PageIn]) -> list[str | None]:
         """Copy slots to frames; what was wrong with each, if anything: its frame is untouched, or
         holds junk."""
-        wrong = [self._unfit(page) for page in pages]
+        wrong = [self._outside(page) for page in pages]
         good = [i for i, why in enumerate(wrong) if why is None]
         self._computed.hold(self._in)
         with self._all_done(self._in):
@@ -129,15 +129,16 @@ class SwapLanes:
             to, source = self._arena.at(run.pfn), self._at(run.slot)
             self._driver.copy_in(to, source, run.pages * size, self._in)
 
-    def _unfit(self, page: PageIn) -> str | None:
+    def _outside(self, page: PageIn) -> str | None:
         try:
             self._arena.at(page.pfn)
             self.slots.check(page.slot)
         except IndexError as error:
             return f"IndexError: {error}"
-        return self.slots.stale(page.slot, page.generation)
+        return None
 
     def _differs(self, page: PageIn, checksum: int) -> str | None:
+        """Why a slot of that checksum does not serve a page."""
         expected = self.slots.peek_checksum(page.slot, page.generation)
         if isinstance(expected, str):
             return expected

@@ -122,7 +122,7 @@ def test_a_copy_waits_for_the_poison_before_it(fake):
         paint(bench, f1=1)
         bench.do(CopyOut, (PageOut(1, 0, 1),))
         bench.device.submit(Poison((5,)), 0.0)
-        bench.do(CopyFrame, 8, 9)  # behind it on the queue
+        assert isinstance(bench.do(CopyFrame, 8, 99), CopyFailed), "behind it on the queue"
         bench.do(CopyIn, (PageIn(0, 1, 5),))
         bench.do(Forward, ())
         assert (bench.frame(5) == 1).all(), seed

@@ -25,6 +25,7 @@ def flat(address: float, dtype: Any, count: int) -> Any:
 def _pages(values: Values, slots: Any) -> dict[str, Any]:
     """The tables that slots reach, and the arena that these tables reach."""
     tables = flat(values["tables"], np.int32, (int(slots.max()) + 1) * values["max_pages"])
+    assert (tables >= 0).all(), "tables that were freed"
     words = (int(tables.max()) + 1) * values["frame_words"]
     return {"tables": tables, "arena": flat(values["arena"], np.uint32, words)}
 
