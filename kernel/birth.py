@@ -6,13 +6,16 @@ from collections import deque
 from dataclasses import replace
 
 from tokenix.drivers.sampling import SamplingParams
-from tokenix.kernel.calls import PLAIN, Fork, Principal, Span, Spawn, error
+from tokenix.kernel.calls import PLAIN, Fork, Principal, Span, Spawn, error, span_of
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid
 from tokenix.sched.admission import can_never_fit
 from tokenix.sched.entity import SchedEntity
+
+MOST = (1 << 31) - 1
+"""Of what a caller may count."""
 
 
 def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
@@ -25,6 +28,10 @@ def spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> Pid:
         page_room = (kernel.info.frames - 1) * kernel.info.page_tokens - prompt
         max_tokens = max(1, min(kernel.params.default_max_tokens, left, page_room))
     check_fits(kernel, prompt, max_tokens, who.tenant)
+    if request.min_tokens > max_tokens:
+        raise error(
+            errno.EINVAL, f"min_tokens ({request.min_tokens}) is above max_tokens ({max_tokens})"
+        )
     if request.max_pages is not None and -(-prompt // kernel.info.page_tokens) > request.max_pages:
         raise error(
             errno.E2BIG,
@@ -91,16 +98,8 @@ def check_spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> None:
         raise error(errno.EINVAL, f"max_tokens must be at least 1, not {request.max_tokens}")
     if request.min_tokens < 0:
         raise error(errno.EINVAL, f"min_tokens must not be negative ({request.min_tokens})")
-    if request.max_tokens is not None and request.min_tokens > request.max_tokens:
-        raise error(
-            errno.EINVAL,
-            f"min_tokens ({request.min_tokens}) is above max_tokens ({request.max_tokens})",
-        )
-    if request.max_pages is not None and request.max_pages < 1:
-        raise error(errno.EINVAL, f"max_pages must be at least 1, not {request.max_pages}")
-    deadline_s = request.deadline_s
-    if deadline_s is not None and not 0 < deadline_s < math.inf:
-        raise error(errno.EINVAL, f"deadline_s must be positive and finite, not {deadline_s}")
+    check_tokens("a stop token", span_of(request.stop_tokens), vocab)
+    check_limits(request.max_pages, request.deadline_s)
     rate = request.reader.tokens_per_s
     if not 0 < rate < math.inf:
         raise error(
@@ -109,6 +108,14 @@ def check_spawn(kernel: Lifecycle, who: Principal, request: Spawn) -> None:
     check_nice(who, request.nice)
     if request.sampling is not PLAIN:
         check_sampling(request.sampling, vocab)
+
+
+def check_limits(max_pages: int | None, deadline_s: float | None) -> None:
+    """EINVAL for limits of a process that are none."""
+    if max_pages is not None and not 1 <= max_pages <= MOST:
+        raise error(errno.EINVAL, f"max_pages must be between 1 and {MOST}, not {max_pages}")
+    if deadline_s is not None and not 0 < deadline_s < math.inf:
+        raise error(errno.EINVAL, f"deadline_s must be positive and finite, not {deadline_s}")
 
 
 def check_tokens(which: str, span: Span, vocab: int) -> None:
@@ -129,12 +136,12 @@ def check_fits(kernel: Lifecycle, prompt: int, max_tokens: int, tenant: str) -> 
     if why is not None:
         raise error(errno.E2BIG, why)
     pages = -(-(prompt + max_tokens) // info.page_tokens)
-    ceiling = kernel.memory.quotas.get(tenant, "frames").ceiling
+    ceiling = kernel.memory.frame_ceilings().get(tenant)
     if ceiling is not None and pages > ceiling:
         raise error(
             errno.EDQUOT,
             f"{prompt} + {max_tokens} tokens are {pages} pages, tenant {tenant!r} may have "
-            f"{ceiling}; ask for less, or have its quota raised",
+            f"{ceiling} beside its named segments; ask for less, or have its quota raised",
         )
 
 
@@ -147,7 +154,7 @@ def check_sampling(params: SamplingParams, vocab: int) -> None:
         ("repetition_penalty", params.repetition_penalty, 1e-3, 1e3),
         ("presence_penalty", params.presence_penalty, -100.0, 100.0),
         ("frequency_penalty", params.frequency_penalty, -100.0, 100.0),
-        ("top_k", params.top_k, 0, math.inf),
+        ("top_k", params.top_k, 0, MOST),
         ("logprobs", params.logprobs, -1, 64),
     )
     for name, value, low, high in ranges:

@@ -4,13 +4,13 @@
 """
 
 import errno
-import math
 from typing import Final
 
 from tokenix.kernel import control, imaging, maps, outlook, snapshot
 from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.birth import (
     check_fits,
+    check_limits,
     check_nice,
     check_spawn,
     check_tokens,
@@ -55,6 +55,7 @@ from tokenix.kernel.calls import (
 from tokenix.kernel.event import Call
 from tokenix.kernel.launch import Launch
 from tokenix.kernel.lifecycle import Lifecycle, end_of, end_of_file
+from tokenix.kernel.process import Process
 from tokenix.kernel.segments import Segment
 from tokenix.kernel.state import Hold, State
 from tokenix.sched.entity import Qos
@@ -219,30 +220,36 @@ def nice(kernel: Lifecycle, who: Principal, request: Nice) -> int:
 
 
 def setrlimit(kernel: Lifecycle, who: Principal, request: SetRlimit) -> None:
-    """Change limits of a living process."""
+    """Change limits of a living process: all that are given, or none."""
     process = kernel.find_living(who, request.pid)
-    if request.max_tokens is not None:
-        least = process.output_tokens + 1 if process.in_turn else 1
-        if request.max_tokens < least:
-            raise error(
-                errno.EINVAL,
-                f"max_tokens must be at least {least}, not {request.max_tokens}; "
-                "to end a process now, send it SIGTERM",
-            )
-        reach = process.reach(request.max_tokens)
-        check_fits(kernel, reach - request.max_tokens, request.max_tokens, process.tenant)
-        process.max_tokens = process.entity.max_tokens = request.max_tokens
+    max_tokens = request.max_tokens
+    if max_tokens is not None:
+        check_max_tokens(kernel, process, max_tokens)
+    check_limits(request.max_pages, request.deadline_s)
     process.quiet_until = 0
+    if max_tokens is not None:
+        process.max_tokens = process.entity.max_tokens = max_tokens
     if request.max_pages is not None:
-        if request.max_pages < 1:
-            raise error(errno.EINVAL, f"max_pages must be at least 1, not {request.max_pages}")
         process.max_pages = request.max_pages
     if request.deadline_s is not None:
-        if not 0 < request.deadline_s < math.inf:
-            raise error(errno.EINVAL, "deadline_s must be positive and finite")
         process.deadline_s = process.entity.deadline_s = kernel.now_s + request.deadline_s
         kernel.watch_deadline(process)
     kernel.scheduler.note_changed(process)
+
+
+def check_max_tokens(kernel: Lifecycle, process: Process, max_tokens: int) -> None:
+    """EINVAL for a bound that its output has reached; E2BIG for one that has no room in this turn,
+    or in the next if there is none now."""
+    least = process.output_tokens + 1 if process.in_turn else 1
+    if max_tokens < least:
+        raise error(
+            errno.EINVAL,
+            f"max_tokens must be at least {least}, not {max_tokens}; "
+            "to end a process now, send it SIGTERM",
+        )
+    reach = process.reach(max_tokens)
+    turns = max_tokens if process.in_turn or process.stdin else 0
+    check_fits(kernel, reach - turns, max_tokens, process.tenant)
 
 
 # ---- input and output ----
@@ -308,6 +315,14 @@ def shm_open(kernel: Lifecycle, call: Call, request: ShmOpen) -> object:
     if pinned + pages > limit or biggest + 1 + pinned + pages > kernel.info.frames:
         raise error(
             errno.EDQUOT, f"{pages} pages on top of {pinned} pinned exceed the limit of {limit}"
+        )
+    ceiling = kernel.memory.quotas.get(who.tenant, "frames").ceiling
+    own = kernel.segments.count_pages(who.tenant)
+    if ceiling is not None and own + pages > ceiling:
+        raise error(
+            errno.EDQUOT,
+            f"{pages} pages on top of {own} pinned are more than the {ceiling} that tenant "
+            f"{who.tenant!r} may have; unlink a segment, or have its quota raised",
         )
     tokens = request.tokens[: pages * page_tokens]
     check_spawn(kernel, who, Spawn(tokens))

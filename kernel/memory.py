@@ -194,9 +194,11 @@ class Memory(Landing):
         space = self.new_space(process.pid, process.tenant)
         process.space.share_full_pages(space, process.space.computed)
         space.activate()
+        self.pinned[space.tenant] = self.pinned.get(space.tenant, 0) + space.mapped
         return space
 
     def unpin_segment(self, space: AddressSpace) -> None:
+        self.pinned[space.tenant] -= space.mapped
         for page in space.truncate(0):
             self.drop_copies(page)
 

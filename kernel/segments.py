@@ -42,9 +42,13 @@ class Segments:
     def add(self, segment: Segment) -> None:
         self._by_name[segment.tenant, segment.name] = segment
 
-    def count_pages(self) -> int:
-        """Pages pinned, and to be pinned, by all segments."""
-        return sum(segment.want_pages for segment in self._by_name.values())
+    def count_pages(self, tenant: str | None = None) -> int:
+        """Pages pinned, and to be pinned, by all segments, or those of one tenant."""
+        return sum(
+            segment.want_pages
+            for segment in self._by_name.values()
+            if tenant is None or segment.tenant == tenant
+        )
 
     def pinned_pages(self) -> list[Page]:
         spaces = [segment.space for segment in self._by_name.values() if segment.space is not None]

@@ -52,6 +52,8 @@ class Tiers:
         )
         self.frames = FrameTable(info.frames, self._note)
         self.quotas = Quotas()
+        self.pinned: dict[str, int] = {}
+        """Pages of named segments, by tenant."""
         self.index = PrefixIndex(
             params.prefix_cache,
             params.prefix_policy,
@@ -94,9 +96,14 @@ class Tiers:
             fetch_s_per_page=link.s_per_page(Lane.FETCH),
             fetch_queue_s=self.copies.queue_s(Lane.FETCH),
             swap=self.copies.host.total > 0,
-            frame_ceilings=self.quotas.ceilings("frames"),
+            frame_ceilings=self.frame_ceilings(),
             upsets=self._upsets,
         )
+
+    def frame_ceilings(self) -> dict[str, int]:
+        """What processes of a tenant may have together: its ceiling, less what it has pinned."""
+        ceilings = self.quotas.ceilings("frames")
+        return {tenant: most - self.pinned.get(tenant, 0) for tenant, most in ceilings.items()}
 
     def spaces(self) -> list[AddressSpace]:
         return [process.space for process in self._processes.values()]

@@ -45,7 +45,7 @@ class TraceRing:
 
     def since(self, seq: int, limit: int, pid: Pid | None = None) -> Iterator[TraceEvent]:
         """Events with a greater number than `seq`, oldest first, at most `limit`."""
-        left, known = limit, len(self._events) - (self._seq - seq)
+        left, known = limit, len(self._events) - (self._seq - min(seq, self._seq))
         for event in islice(self._events, max(0, known), None):
             if left <= 0:
                 return

@@ -106,7 +106,7 @@ class Syscalls:
         return self._port
 
     def as_tenant(self, tenant: str) -> "Syscalls":
-        return Syscalls(self._port.as_tenant(tenant))
+        return Syscalls(self._port.as_tenant(requests.check_tenant(tenant)))
 
     async def spawn(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> Pid:
         return await self._call(SpawnText(prompt, dict(options)))

@@ -129,7 +129,7 @@ class Syscalls:
 
     def as_tenant(self, tenant: str) -> "Syscalls":
         """The same machine as `tenant` sees it: only its own processes, no root calls."""
-        return Syscalls(self._port.as_tenant(tenant))
+        return Syscalls(self._port.as_tenant(requests.check_tenant(tenant)))
 
     def spawn(self, prompt: Prompt, **options: Unpack[SpawnOptions]) -> Pid:
         """Start generating from `prompt`; its pid. EINVAL, E2BIG, EAGAIN (`retry_after_s`)."""

@@ -16,6 +16,7 @@ from typing import (
     Any,
     TypedDict,
     TypeVar,
+    Union,
     cast,
     get_args,
     get_origin,
@@ -289,10 +290,17 @@ def _plain_fields(request: type) -> dict[str, tuple[object, ...]]:
     found: dict[str, tuple[object, ...]] = {}
     for name, hint in get_type_hints(request).items():
         kinds = tuple(int if kind is Pid else kind for kind in get_args(hint) or (hint,))
-        plain = get_origin(hint) in (None, UnionType)
+        plain = get_origin(hint) in (None, UnionType, Union)
         if plain and {int, float, str}.intersection(kinds):
             found[name] = kinds
     return found
+
+
+def check_tenant(name: str) -> str:
+    """EINVAL for what names no tenant."""
+    if not isinstance(name, str) or not name:
+        raise invalid(f"a tenant is named by a string that is not empty, not {name!r}")
+    return name
 
 
 def check_signal(signal: int) -> Signal:

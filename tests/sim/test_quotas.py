@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from tokenix.kernel.calls import KernelError, Kill, Principal, Signal, Spawn, Swapon, Sysctl
+from tokenix.kernel.calls import (
+    KernelError,
+    Kill,
+    Principal,
+    ShmOpen,
+    ShmUnlink,
+    Signal,
+    Spawn,
+    Swapon,
+    Sysctl,
+)
 from tokenix.kernel.params import Params
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos
@@ -63,6 +73,21 @@ def test_more_than_the_ceiling_is_refused_at_once() -> None:
         spawn(box, RED, prompt(1, 12), 8)
     assert refused.value.errno == errno.EDQUOT and "may have 4" in refused.value.message
     box.check_output(_ran(box, spawn(box, RED, prompt(1, 8), 8)))
+
+
+def test_named_segments_count_towards_the_ceiling() -> None:
+    box = machine()
+    quota(box, "red.frames.ceiling", 5)
+    box.start(ShmOpen("manual", prompt(1, 12)), RED)
+    box.run()
+    with pytest.raises(KernelError) as refused:
+        box.call(ShmOpen("more", prompt(2, 12)), RED)
+    assert refused.value.errno == errno.EDQUOT and "3 pinned" in refused.value.message
+    with pytest.raises(KernelError) as refused:
+        spawn(box, RED, prompt(3, 8), 4)
+    assert refused.value.errno == errno.EDQUOT and "may have 2" in refused.value.message
+    box.call(ShmUnlink("manual"), RED)
+    box.check_output(_ran(box, spawn(box, RED, prompt(3, 8), 4)))
 
 
 def test_a_lowered_ceiling_ends_nobody() -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
+from msgspec.structs import replace
 
 import tokenix
-from tokenix.kernel.answers import Output
+from tokenix.kernel.answers import Output, ReadResult
 from tokenix.mm.ids import Pid
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.requests import SpawnOptions
@@ -56,6 +57,8 @@ FIELDS: list[tuple[str, Callable[[Syscalls, Pid, object], object]]] = [
     ("pid of fork", lambda k, pid, v: k.fork(v)),
     ("pid of nice", lambda k, pid, v: k.nice(v, 1)),
     ("pid of write", lambda k, pid, v: k.write(v, "x")),
+    ("pid of trace", lambda k, pid, v: k.trace("x" if v is None else v)),
+    ("pid of wait", lambda k, pid, v: k.wait("x" if v is None else v)),
     ("pid of setrlimit", lambda k, pid, v: k.setrlimit(v, max_tokens=4)),
     ("nice", lambda k, pid, v: k.nice(pid, v)),
     ("signal", lambda k, pid, v: k.kill(pid, v)),
@@ -87,6 +90,10 @@ SINGLE: list[tuple[str, Callable[[Syscalls, Pid], object]]] = [
     ("a deadline that is no number", lambda k, pid: k.setrlimit(pid, deadline_s=math.nan)),
     ("a variable's value", lambda k, pid: k.sysctl("sched.max_running", [1])),
     ("a timeout that is no number", lambda k, pid: k.read(pid, timeout_s=math.nan)),
+    ("a tenant that is no name", lambda k, pid: k.as_tenant(5).spawn("a")),
+    ("a tenant without a name", lambda k, pid: k.as_tenant("")),
+    ("a stop token that is none", lambda k, pid: k.spawn("a", stop_tokens=[-7])),
+    ("more tokens at least than at most", lambda k, pid: k.spawn("a", min_tokens=10**30)),
     ("a number beyond floats", lambda k, pid: k.spawn("a", temperature=10**400)),
 ]  # fmt: skip
 
@@ -110,6 +117,30 @@ def test_what_makes_no_sense_is_invalid(
         call(k, pid)
     assert caught.value.errno == errno.EINVAL
     assert k.stat(pid).pid == pid, "the kernel goes on"
+
+
+def test_a_call_that_is_refused_changes_nothing(k: Syscalls) -> None:
+    pid = k.spawn("One word.", max_tokens=2, ignore_eos=True, keep_open=True)
+    with pytest.raises(OSError, match="deadline_s must be positive"):
+        k.setrlimit(pid, max_tokens=3, deadline_s=-1)
+    k.write(pid, "Another.")
+    turns = [len(tokens_of(result.outputs)) for result in (read_turn(k, pid), read_turn(k, pid))]
+    assert turns == [2, 2]
+    with pytest.raises(OSError) as caught:
+        k.setrlimit(pid, max_tokens=10**9)
+    assert caught.value.errno == errno.E2BIG, "a bound without room is refused, not the next write"
+    k.kill(pid, tokenix.SIGKILL)
+    k.wait(pid)
+
+
+def read_turn(k: Syscalls, pid: Pid) -> ReadResult:
+    """All of one turn."""
+    outputs: tuple[Output, ...] = ()
+    while True:
+        result = k.read(pid)
+        outputs += result.outputs
+        if result.turn_ended is not None:
+            return replace(result, outputs=outputs)
 
 
 # ---- a thread may be interrupted ----
