@@ -69,6 +69,7 @@ _INPUTS: dict[str, tuple[type[np.generic], str]] = {
     "tokens": (np.int32, "tokens"),
     "positions": (np.int32, "tokens"),
     "slots": (np.int32, "tokens"),
+    "tiles": (np.int32, "tokens"),
     "picks": (np.int32, "rows"),
     "ends": (np.int32, "rows"),
     "top_k": (np.int32, "rows"),
@@ -78,7 +79,7 @@ _INPUTS: dict[str, tuple[type[np.generic], str]] = {
     "seeds": (np.uint64, "rows"),
 }
 """What a step is given, and of what there is one: for each token, or for each row that draws.
-picks: which tokens draw; ends: the positions that are drawn."""
+tiles: pairs (first row, rows); picks: which tokens draw; ends: the positions that are drawn."""
 
 
 class Inputs:

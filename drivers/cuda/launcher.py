@@ -62,7 +62,8 @@ class Launcher:
             self._driver.unload(module)
 
     def launch(self, block: Block, rows: int, splits: int = 1) -> None:
-        """Start the op of an argument block for so many rows, if there are any."""
+        """Start the op of an argument block for so many rows (pieces, whatever it has one of for
+        each), if there are any."""
         if rows > 0:
             name = block.op.name
             kernel = self._kernels[name]

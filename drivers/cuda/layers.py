@@ -5,11 +5,13 @@
                  bias, norm of heads, rotation, K and V to pages append  q, frames
                  attention over pages, split by split            decode  parts
                  the sum of the splits                           combine mixed
+                 or, for chunks of a prompt, all at once         prefill mixed
                  o and its sum, norm, gate up, SwiGLU, down      torch   x
     head         norm, logits of the rows that draw              torch   logits
 
-All of it goes into one stream and touches fixed buffers only, so it can be captured as a graph. A
-prefill is rows like others: its tokens attend to what the rows before them have just written.
+All of it goes into one stream and touches fixed buffers only, so it can be captured as a graph.
+Tokens of a prompt attend to what the rows before them have just written. Where there is no kernel
+for `prefill` (float32), they are rows like others.
 """
 
 import math
@@ -23,7 +25,7 @@ from tokenix.drivers.cuda.buffers import Buffers, Field, Inputs
 from tokenix.drivers.cuda.dense import Dense
 from tokenix.drivers.cuda.devicetables import DeviceTables
 from tokenix.drivers.cuda.driver import CudaDriver
-from tokenix.drivers.cuda.kernels.abi import APPEND, COMBINE, DECODE, SPLIT_TOKENS
+from tokenix.drivers.cuda.kernels.abi import APPEND, COMBINE, DECODE, PREFILL, SPLIT_TOKENS
 from tokenix.drivers.cuda.launcher import Launcher
 from tokenix.drivers.cuda.weights import DeviceWeights, Layer
 from tokenix.models.config import ModelConfig
@@ -122,7 +124,8 @@ class Layers:
             "split_tokens": SPLIT_TOKENS,
             "splits": 1,
         }
-        decode = {"scale": math.log2(math.e) / math.sqrt(config.head_dim)}
+        scale = {"scale": math.log2(math.e) / math.sqrt(config.head_dim)}
+        tiles = {"tiles": inputs.address("tiles"), "out": buffers.address("mixed")}
         combine: dict[str, float] = {
             "positions": inputs.address("positions"),
             "out": buffers.address("mixed"),
@@ -131,28 +134,35 @@ class Layers:
         }
         return {
             "append": Block(APPEND, shared | append),
-            "decode": Block(DECODE, shared | splits | decode),
+            "decode": Block(DECODE, shared | splits | scale),
             "combine": Block(COMBINE, splits | combine),
+            "prefill": Block(PREFILL, shared | tiles | scale),
         }
 
     def find_tables(self) -> None:
         """The block tables are elsewhere now."""
         for blocks in self._blocks:
-            for name in ("append", "decode"):
+            for name in ("append", "decode", "prefill"):
                 blocks[name].set(tables=self._tables.address, max_pages=self._tables.max_pages)
 
     # ---- a pass ----
 
-    def run(self, rows: int, splits: int) -> None:
+    @property
+    def has_prefill(self) -> bool:
+        return "prefill" in self._launcher
+
+    def run(self, rows: int, splits: int, tiles: int = 0, decoding: int | None = None) -> None:
         """K and V of the first `rows` tokens of the inputs into their pages, and x behind the last
-        layer. splits: as many as the longest row needs, or more."""
+        layer. The first `decoding` (None: all) attend one by one, and as many splits as the longest
+        of them needs, or more; the others are in the first `tiles` tiles."""
         dense, weights = self._dense, self._weights
         dense.run(partial(self._embed, rows))
         for layer, blocks in zip(weights.layers, self._blocks, strict=True):
             dense.run(partial(self._project, layer, rows))
             blocks["append"].set(rows=rows)
             self._launcher.launch(blocks["append"], rows)
-            self._attend(blocks, rows, splits)
+            self._attend(blocks, rows if decoding is None else decoding, splits)
+            self._launcher.launch(blocks["prefill"], tiles)
             dense.run(partial(self._feed, layer, rows))
 
     def pick(self, first: int, count: int) -> None:

@@ -8,18 +8,22 @@ when its bucket comes for the second time: the first time warms libraries up, wh
 anything while they are captured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.dense import Dense, Work
 from tokenix.drivers.cuda.devicetables import DeviceTables
 from tokenix.drivers.cuda.drawing import Drawing
 from tokenix.drivers.cuda.kernels.abi import NOTHING, SPLIT_TOKENS
+from tokenix.drivers.cuda.kernels.prefill import make_tiles
 from tokenix.drivers.cuda.launcher import Launcher
 from tokenix.drivers.cuda.layers import Layers
 from tokenix.drivers.ops import Row, RowFault, Sampled
+
+Ints = npt.NDArray[np.int64]
 
 MAX_PASS_TOKENS = 2048
 """Of one pass: bounds the buffers, and changes no result."""
@@ -108,23 +112,31 @@ class ModelStep:
     def _mixed(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
         tokens = np.concatenate([np.array(row.tokens, np.int32) for row in rows])
         positions = np.concatenate([np.arange(row.start, row.end, dtype=np.int32) for row in rows])
-        lengths = [len(row.tokens) for row in rows]
+        lengths = np.array([len(row.tokens) for row in rows], np.int64)
         slots = np.repeat([self._tables.host.row_of(row.pid) for row in rows], lengths)
-        ends = np.cumsum(lengths)
+        ends: Ints = np.cumsum(lengths)
         asking = [row for row in rows if row.sample is not None]
         wanted = [int(ends[i]) - 1 for i, row in enumerate(rows) if row.sample is not None]
+        decoding = len(tokens)
+        if self._layers.has_prefill:
+            decoding = next((i for i, row in enumerate(rows) if len(row.tokens) > 1), len(rows))
         picked = 0
         for first in range(0, len(tokens), MAX_PASS_TOKENS):
             part = slice(first, first + MAX_PASS_TOKENS)
             count = len(tokens[part])
             picks = [at - first for at in wanted if first <= at < first + count]
+            single = min(count, max(0, decoding - first))
+            tiles = make_tiles(_chunks(ends - lengths - first, ends - first, single, count))
             self._inputs.settle()
-            for name, values in (("tokens", tokens), ("positions", positions), ("slots", slots)):
-                self._inputs[name][:count] = values[part]
-            self._inputs["picks"][: len(picks)] = picks
+            for name, values in (
+                ("tokens", tokens[part]), ("positions", positions[part]), ("slots", slots[part]),
+                ("picks", picks), ("tiles", tiles),
+            ):  # fmt: skip
+                self._inputs[name][: len(values)] = values
             self._drawing.write(asking, len(asking))
             self._inputs.upload(self._stream)
-            self._layers.run(count, -(-(int(positions[part].max()) + 1) // SPLIT_TOKENS))
+            longest = int(positions[part][:single].max(initial=0)) + 1
+            self._layers.run(count, -(-longest // SPLIT_TOKENS), len(tiles) // 2, single)
             if picks:
                 self._layers.pick(picked, len(picks))
             picked += len(picks)
@@ -132,6 +144,14 @@ class ModelStep:
             self._layers.head(len(asking))
             self._drawing.enqueue(len(asking))
         return self._drawing.take(asking)
+
+
+def _chunks(starts: Ints, ends: Ints, least: int, most: int) -> Iterator[tuple[int, int]]:
+    """(first row, rows) of what lies in rows least..most-1 of a pass."""
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        first, last = max(start, least), min(end, most)
+        if first < last:
+            yield first, last - first
 
 
 def _groups(rows: Sequence[Row]) -> list[Sequence[Row]]:

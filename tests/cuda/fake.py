@@ -174,8 +174,9 @@ _SYMBOLS: dict[str, Twin] = {}
 def twin_kernels(
     driver: CudaDriver, config: ModelConfig, shape: FrameShape, kind: DenseKind
 ) -> Mapping[str, Twin]:
-    """A `device.MakeKernels`."""
-    return {op: Twin(op, shape, config.heads, kind) for op in TWINS}
+    """A `device.MakeKernels`. Like the real ones they have no prefill of 32 bits."""
+    ops = [op for op in TWINS if op != "prefill" or kind == shape.page.kind != "f32"]
+    return {op: Twin(op, shape, config.heads, kind) for op in ops}
 
 
 class CpuDense:

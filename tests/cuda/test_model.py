@@ -13,6 +13,7 @@ from tokenix.drivers.sampling import SamplingParams
 from tokenix.models.registry import load_image
 from tokenix.tests.cpu.conftest import FAMILIES, RandomWeights
 from tokenix.tests.cuda import rig
+from tokenix.tests.cuda.fake import twin_kernels
 from tokenix.tests.device.machine import GREEDY, Harness, Machine, same, words
 
 VOCAB = rig.TINY.vocab_tokens
@@ -159,6 +160,31 @@ def test_bounds_of_buffers_change_nothing(fake, plain, monkeypatch):
 def test_rows_that_attend_in_turns_change_nothing(fake, plain, monkeypatch):
     monkeypatch.setattr(layers, "PARTS_BYTES", 4 * 2 * 64 * 2 * 3)
     assert equal(drawn(on_gpu()), plain, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("pass_tokens", [2048, 24])
+def test_chunks_of_prompts_attend_in_tiles(fake, monkeypatch, pass_tokens):
+    """As if each token of a prompt were decoded; beside rows that are."""
+    monkeypatch.setattr(step, "MAX_PASS_TOKENS", pass_tokens)
+    streams = []
+    for lacking in ("", "prefill"):
+        bench = on_gpu(
+            dense="f16",
+            kv_dtype="f16",
+            kernels_by=lambda *shape, lacking=lacking: {
+                op: twin for op, twin in twin_kernels(*shape).items() if op != lacking
+            },
+        )
+        early = bench.proc(words(5, VOCAB, 1), range(3))
+        bench.decode(early, tokens=2)
+        late = [bench.proc(words(n, VOCAB, n), range(n, n + 5)) for n in (3, 12, 20)]
+        late[2].tokens += words(50, VOCAB, 2)
+        late[2].prompt = len(late[2].tokens)
+        assert bench.step(early, *late, chunk=30)[3] is None
+        bench.decode(early, *late, tokens=4)
+        bench.close()
+        streams.append([proc.drawn for proc in (early, *late)])
+    assert equal(*streams, tolerance=2e-2)
 
 
 def test_chunks_change_nothing(fake, plain):

@@ -135,6 +135,30 @@ def combine(twin: Any, grid: Grid, values: Values) -> None:
     flat(values["out"], np.uint32, words)[:] = oracles.narrow(twin.kind, numbers).ravel()
 
 
+def prefill(twin: Any, grid: Grid, values: Values) -> None:
+    """Tile by tile; the scores of its rows with keys behind them are nothing."""
+    tiles = flat(values["tiles"], np.int32, 2 * grid[0]).reshape(-1, 2)
+    rows = int(tiles.sum(axis=1).max())
+    dim, heads = twin.shape.page.dim, twin.heads
+    slots, positions = (flat(values[name], np.int32, rows) for name in ("slots", "positions"))
+    q = flat(values["q"], np.float32, rows * heads * dim)
+    q = q.reshape(rows, values["kv_heads"], -1, dim).astype(np.float64) * values["scale"]
+    words = heads * dim // (1 if twin.kind == "f32" else 2)
+    out = flat(values["out"], np.uint32, rows * words).reshape(rows, words)
+    memory = _pages(values, slots)
+    for first, count in tiles.tolist():
+        mine = slice(first, first + count)
+        longest = int(positions[mine].max()) + 1
+        keys, sums = _read(twin, values, memory, int(slots[first]), longest)
+        scores = np.einsum("rhgd,hdk->rhgk", q[mine], keys)
+        scores[:, :, :, :] = np.where(
+            np.arange(longest) <= positions[mine, None, None, None], scores, -np.inf
+        )
+        weights = np.exp2(scores - scores.max(axis=3, keepdims=True))
+        numbers = np.einsum("rhgk,hkd->rhgd", weights, sums) / weights.sum(axis=3)[..., None]
+        out[mine] = oracles.narrow(twin.kind, numbers.reshape(count, -1))
+
+
 def sample(twin: Any, grid: Grid, values: Values) -> None:
     rows, vocab = grid[0], values["vocab"]
     kinds = {
@@ -150,5 +174,6 @@ TWINS: dict[str, Callable[[Any, Grid, Values], None]] = {
     "append": append,
     "decode": decode,
     "combine": combine,
+    "prefill": prefill,
     "sample": sample,
 }
