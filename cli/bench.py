@@ -33,6 +33,7 @@ for _name, _place in (
     ("startup", "tokenix.cli.benchstartup:startup"),
     ("swap", "tokenix.cli.benchswap:swap"),
     ("storm", "tokenix.cli.benchstorm:storm"),
+    ("top", "tokenix.cli.benchtop:top"),
 ):
     bench.command(_place, name=_name)
 

@@ -2,11 +2,15 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any, Final
 
 from tokenix.syscalls.types import Pid
 from tokenix.tui.roll import Roll
 from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.source import View
+
+CONTROLS_S: Final = 2.0
+"""Control variables seldom change, and there are many: they are asked for no more often."""
 
 
 class Looker:
@@ -16,6 +20,9 @@ class Looker:
         self._machine = machine
         self._roll = Roll()
         self._watched: Sequence[Pid] = ()
+        self._controls: dict[str, Any] = {}
+        self._controls_s = -CONTROLS_S
+        """When they were asked for, by the kernel's clock."""
 
     def watch(self, pids: Sequence[Pid]) -> None:
         self._watched = pids
@@ -30,6 +37,11 @@ class Looker:
             machine=self._machine,
             figures=figures,
             metrics=view.metrics(),
-            controls=view.sysctl(),
+            controls=self._controls_at(figures["time_s"], view),
             processes=self._roll.take(view, self._watched),
         )
+
+    def _controls_at(self, time_s: float, view: View) -> dict[str, Any]:
+        if time_s - self._controls_s >= CONTROLS_S:
+            self._controls, self._controls_s = view.sysctl(), time_s
+        return self._controls

@@ -6,6 +6,7 @@ A narrow terminal shows the columns of the least `rank` that fit, in the order o
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from tokenix.cli.table import printable, seconds
@@ -191,7 +192,8 @@ REST_WIDTH: Final = 8
 """The column that takes the rest is shown if it gets so much."""
 
 
-def fitting(width: int, always: str = "pid") -> list[tuple[Column, int]]:
+@lru_cache(64)
+def fitting(width: int, always: str = "pid") -> Sequence[tuple[Column, int]]:
     """The columns that fit into `width` cells, a space between two, with their widths; `always` is
     one of them whatever its rank."""
     chosen: list[Column] = []

@@ -1,7 +1,8 @@
 """The base of widgets that draw lines: what has not changed is not drawn again."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 
 from rich.segment import Segment
 from textual.strip import Strip
@@ -45,8 +46,9 @@ class Drawn(Widget):
 
 
 def strip(pieces: Sequence[Piece], ink: Ink, width: int) -> Strip:
-    """A line of exactly so many cells."""
+    """A line of exactly so many cells, in as few segments as it has changes of ink."""
     segments = [
-        Segment(text, ink(role.removesuffix("!"), role.endswith("!"))) for text, role in pieces
+        Segment("".join(text for text, _ in run), ink(role.removesuffix("!"), role.endswith("!")))
+        for role, run in groupby(pieces, key=itemgetter(1))
     ]
     return Strip(segments).adjust_cell_length(width)

@@ -13,10 +13,12 @@ from textual.strip import Strip
 
 from tokenix.syscalls.types import ProcessStat
 from tokenix.tui.model import columns, palette
-from tokenix.tui.model.columns import LEAD_BAR, Column
+from tokenix.tui.model.columns import Column
 from tokenix.tui.model.listing import Line, Listing
 from tokenix.tui.widgets.ink import Ink, ink_of
 
+BRIGHT = frozenset({"pid", "output", "rate", "device"})
+"""Columns that are looked at first."""
 SOON_S = 1.0
 """A reader with less to read than this is about to wait."""
 
@@ -51,7 +53,7 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.listing = listing
 
     @property
-    def shown(self) -> list[tuple[Column, int]]:
+    def shown(self) -> Sequence[tuple[Column, int]]:
         """Columns and their widths."""
         return columns.fitting(max(1, self.size.width - 1), self.listing.sorted_by)
 
@@ -89,24 +91,17 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
         return segments
 
     def _cells(self, line: Line, ink: Ink) -> list[Segment]:
-        process = line.process
-        shown = self.shown
-        plain = ink("text")
-        quiet = ink("muted")
-        ended = process.state == "zombie"
+        """A row, in as few segments as it has changes of ink."""
+        process, shown = line.process, self.shown
         segments: list[Segment] = []
+        run, run_ink = "", ink("muted")
         for (column, _), text in zip(shown, self.listing.cells(line, shown), strict=True):
-            match column.name:
-                case "lead":
-                    segments += _lead(process, text, ink)
-                case "state":
-                    role = palette.state_of(process.state, process.held).role
-                    segments.append(Segment(text, ink(role)))
-                case "pid" | "output" | "rate" | "device" if not ended:
-                    segments.append(Segment(text, plain))
-                case _:
-                    segments.append(Segment(text, quiet))
-            segments.append(Segment(" "))
+            cell_ink = ink(_role(column.name, process))
+            if cell_ink is not run_ink:
+                segments.append(Segment(run, run_ink))
+                run, run_ink = "", cell_ink
+            run += text + " "
+        segments.append(Segment(run, run_ink))
         return segments
 
     # ---- the cursor ----
@@ -153,14 +148,15 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
                 return
 
 
-def _lead(process: ProcessStat, text: str, ink: Ink) -> list[Segment]:
-    """Bar and number: red as long as the reader waits, yellow as it is about to."""
-    lead_s = process.lead_s
-    role = (
-        "muted" if lead_s is None
-        else "error" if lead_s < 0
-        else "warning" if lead_s < SOON_S
-        else "success" if process.state in ("running", "ready")
-        else "primary"
-    )  # fmt: skip
-    return [Segment(text[:LEAD_BAR], ink(role)), Segment(text[LEAD_BAR:], ink(role))]
+def _role(column: str, process: ProcessStat) -> str:
+    """In which ink a cell is written. The lead is red as long as its reader waits, and yellow as it
+    is about to."""
+    if column == "state":
+        return palette.state_of(process.state, process.held).role
+    if process.state == "zombie":
+        return "muted"
+    if column == "lead" and process.lead_s is not None:
+        if process.lead_s < SOON_S:
+            return "error" if process.lead_s < 0 else "warning"
+        return "success" if process.state in ("running", "ready") else "primary"
+    return "text" if column in BRIGHT else "muted"
