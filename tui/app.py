@@ -134,7 +134,7 @@ class TopApp(App[Exception]):
         views: list[Piece] = []
         for at, name in enumerate(self.MODES, start=1):
             role = "primary!" if name == self.current_mode else "muted"
-            views += [(f"{at} ", "faint"), (f"{name}  ", role)]
+            views += [(f"{at} ", "muted"), (f"{name}  ", role)]
         return left, views, self._condition()
 
     def _condition(self) -> list[Piece]:

@@ -75,10 +75,9 @@ class Log:
         return self._shown
 
     def take(self, events: Iterable[TraceEvent]) -> None:
-        """The next ones, oldest first. If they are older than what is known, it is another log."""
-        some = list(events)
-        if some and some[-1].seq <= self.last:
-            some = [event for event in some if event.seq > self.last]
+        """The next ones, oldest first; those that are known already are left out."""
+        last = self.last
+        some = [event for event in events if event.seq > last]
         self.events += some
         self._shown += filter(self._wants, some)
         if len(self.events) > KEPT:

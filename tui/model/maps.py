@@ -20,6 +20,7 @@ KINDS: Final[dict[str, Look]] = {
     "shared": PAGES["shared"],
     "cached": PAGES["cached"],
     "moving": PAGES["transfer"],
+    "held": Look("█", "held", "accent"),
     "host": PAGES["host"],
     "file": PAGES["file"],
     "absent": Look("·", "gone", "faint"),
@@ -66,7 +67,7 @@ def frame_kind(code: int) -> str:
 def slot_kind(code: int) -> str:
     """Of a place of a lower tier: what is there is held for a process, or cached."""
     kind = frame_kind(code)
-    return "host" if kind in ("clean", "dirty", "shared") else kind
+    return "held" if kind in ("clean", "dirty", "shared") else kind
 
 
 def _table(kind_of: Callable[[int], str]) -> bytes:
@@ -116,22 +117,37 @@ def _line(kinds: bytes, wide: int) -> list[Piece]:
     return pieces
 
 
-def legend(found: Mapping[str, int], each: int, words: Mapping[str, str] = {}) -> list[Piece]:
-    """`█ 12 clean  ▄ 3 dirty`, and what a cell stands for. `words`: other names of kinds."""
-    pieces: list[Piece] = []
+def legend(
+    found: Mapping[str, int], each: int, width: int, words: Mapping[str, str] = {}
+) -> list[Pieces]:
+    """`█ 12 clean  ▄ 3 dirty`, and what a cell stands for, on as many lines as it takes. `words`:
+    other names of kinds."""
+    blocks: list[list[Piece]] = []
     for kind, number in found.items():
         look = KINDS[kind]
         word = words.get(kind, look.word)
-        pieces += [(f"{look.mark} ", look.role), (f"{count(number)} ", "text")]
-        pieces.append((f"{word}  ", "muted"))
+        blocks.append(
+            [(f"{look.mark} ", look.role), (f"{count(number)} ", "text"), (f"{word}  ", "muted")]
+        )
     if each > 1:
-        pieces.append((f"{each} pages a cell", "faint"))
-    return pieces
+        blocks.append([(f"{each} pages a cell", "muted")])
+    lines: list[list[Piece]] = [[]]
+    room = width
+    for block in blocks:
+        length = sum(len(text) for text, _ in block)
+        if length - 2 > room and lines[-1]:
+            lines.append([])
+            room = width
+        lines[-1] += block
+        room -= length
+    return list(lines)
 
 
 def grid(
     codes: bytes, table: bytes, width: int, height: int, words: Mapping[str, str] = {}
 ) -> Sequence[Pieces]:
-    """A map with its legend above it."""
-    lines, each = cells(codes, table, width, height - 1)
-    return [legend(count_kinds(codes, table), each, words), *lines]
+    """A map with its legend above it, of which one line is enough where there are few."""
+    found = count_kinds(codes, table)
+    above = legend(found, 2, width, words)[: max(1, height // 3)]
+    lines, each = cells(codes, table, width, max(1, height - len(above)))
+    return [*legend(found, each, width, words)[: len(above)], *lines]

@@ -163,7 +163,7 @@ def dials(look: Snapshot, history: History) -> list[Dial]:
     found = [*_first_tokens(history, controls), _working_set(figures), _eta(figures, controls)]
     found += [_seats(figures, controls), _free(figures), _pass(controls)]
     if figures.get("controller.pressure"):
-        found.append(Dial("pressure", None, "yes", "no room for who is due", "error"))
+        found.append(Dial("pressure", None, "yes", "no room", "error"))
     if str(controls.get("policy", "")) == "retract":
         ratio = figures.get("controller.new_token_ratio", 0.0)
         found.append(Dial("token ratio", ratio, f"{ratio:.2f}", "of outputs reserved", "primary"))
@@ -209,7 +209,7 @@ def _free(figures: Mapping[str, float]) -> Dial:
     free, low = figures.get("frames.free", 0.0), figures.get("reclaim.low", 0.0)
     total = figures.get("frames.total", 1.0)
     role = "warning" if free < low else "success"
-    bound = f"marks {count(low)} and {count(figures.get('reclaim.high', 0.0))}"
+    bound = f"marks {count(low)}, {count(figures.get('reclaim.high', 0.0))}"
     return Dial("free frames", free / total, count(free), bound, role)
 
 

@@ -10,7 +10,7 @@ from tokenix.tui.model import palette
 from tokenix.tui.model.columns import count, lead_number
 from tokenix.tui.model.phrases import GAP, Piece, Pieces
 
-LABEL: Final = 11
+LABEL: Final = 8
 
 
 def who(process: ProcessStat) -> list[Piece]:
@@ -79,7 +79,7 @@ def usage(process: ProcessStat, page_bytes: float) -> list[Pieces]:
         ),
     )  # fmt: skip
     return [
-        [(f"{name:<{LABEL}}", "muted"), (f"{main:<26}", "text"), (rest, "muted")]
+        [(f"{name:<{LABEL}}", "muted"), (f"{main:<25}", "text"), (rest, "muted")]
         for name, main, rest in rows
     ]
 

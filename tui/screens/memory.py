@@ -17,7 +17,7 @@ from tokenix.tui.widgets.words import Words
 
 TIERS = ("frames", "host", "disk")
 TITLES = {"frames": "Frames of the device", "host": "Host slots", "disk": "Swap file"}
-WORDS = {"host": "held", "dirty": "in use, dirty", "clean": "in use, clean"}
+WORDS = {"dirty": "in use, dirty", "clean": "in use, clean"}
 EVERY_S, PAGES_PER_S = 1.0, 16_384
 """Between two maps there is so much time, or as much as this pace takes for a tier: the kernel has
 done with 4,096 pages in about a millisecond."""

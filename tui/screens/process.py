@@ -129,8 +129,8 @@ class ProcessScreen(Page, Acts):
     def _show_pages(self) -> None:
         words, pages = self._words("pages"), self._pages
         if isinstance(pages, PageMap):
-            computed = f"{pages.computed_tokens} tokens computed"
-            words.border_subtitle = f"{pages.total} of {pages.page_tokens} tokens; {computed}"
+            computed = f"{pages.computed_tokens} computed"
+            words.border_subtitle = f"{pages.total} pages of {pages.page_tokens} tokens, {computed}"
             codes = pages.codes
             words.show(lambda width, height: maps.grid(codes, maps.PAGE, width, height))
         elif pages is not None:

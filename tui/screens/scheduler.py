@@ -30,7 +30,7 @@ class SchedulerScreen(Page):
     SchedulerScreen.small #dials { height: 1fr; }
     SchedulerScreen.small #decisions { display: none; }
     SchedulerScreen.small.decided #decisions { display: block; }
-    SchedulerScreen.small.decided .columns { display: none; }
+    SchedulerScreen.small.decided #plan, SchedulerScreen.small.decided #dials { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "policy", "Policy", id="scheduler.policy"),

@@ -1,0 +1,437 @@
+"""The screens beside the table: every key, what they ask, what they say if they get no answer."""
+
+import errno
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from tokenix.syscalls.types import Pid
+from tokenix.tests.tui.pilots import play, toasts, until, words
+from tokenix.tests.tui.sights import Seen, event, seen
+from tokenix.tests.tui.test_keys import keys_of
+from tokenix.tests.tui.worlds import crowd, look, process
+from tokenix.tui.screens.controls import Controls
+from tokenix.tui.screens.dialogs import Choice, Confirm
+from tokenix.tui.screens.log import LogScreen
+from tokenix.tui.screens.main import MainScreen
+from tokenix.tui.screens.memory import MemoryScreen
+from tokenix.tui.screens.process import ProcessScreen
+from tokenix.tui.screens.scheduler import SchedulerScreen
+from tokenix.tui.widgets.loglines import LogLines
+
+ACTS = {"f9", "k", "f7", "f8", "s", "c"}
+
+
+async def shown(app, pilot, *parts):
+    """Until all of these words are on the screen."""
+    for part in parts:
+        await until(pilot, lambda part=part: part in words(app), part)
+
+
+def looks(number=30, count=400):
+    """So many, each a tenth of a second after the one before."""
+    return [look(100.0 + at / 10, crowd(number)) for at in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("key", "screen", "part"),
+    [
+        ("1", MainScreen, "LEAD"), ("2", MemoryScreen, "Frames of the device"),
+        ("3", SchedulerScreen, "no token yet"), ("4", LogScreen, "what is notable"),
+    ],
+)  # fmt: skip
+def test_the_four_views(key, screen, part):
+    async def story(app, pilot):
+        for before in "2341":
+            await pilot.press(before)
+        await pilot.press(key)
+        await shown(app, pilot, part)
+        assert isinstance(app.screen, screen)
+
+    play(seen(*looks()), story)
+
+
+# ---- one process ----
+
+
+def test_a_process_is_opened_and_left():
+    async def story(app, pilot):
+        for leave in ("escape", "backspace"):
+            await pilot.press("enter")
+            assert isinstance(app.screen, ProcessScreen)
+            await shown(
+                app, pilot, "process 1 of globex", "newcomer 9", "11 clean", "3 in file",
+                "paused 1.", "16 tokens, 400 computed",
+            )  # fmt: skip
+            await pilot.press(leave)
+            assert isinstance(app.screen, MainScreen)
+
+    play(seen(*looks()), story)
+
+
+def test_output_is_shown_only_if_asked_for():
+    source = seen(*looks())
+
+    async def story(app, pilot):
+        await pilot.press("enter")
+        await shown(app, pilot, "newcomer 9")
+        assert "tail" not in source.machine.asked and "secret" not in words(app)
+        await pilot.press("o")
+        await shown(app, pilot, "The secret words.", "They go on.")
+        await pilot.press("o")
+        await until(pilot, lambda: "secret" not in words(app), "hiding it")
+
+    play(source, story)
+
+
+def test_the_span_of_time_and_the_processes_beside():
+    async def story(app, pilot):
+        await pilot.press("enter")
+        for title in ("the last 60 s", "the last 15 s", "its whole life"):
+            await pilot.press("z")
+            await shown(app, pilot, title)
+        for key, pid in (("n", 2), ("n", 3), ("b", 2), ("b", 1), ("b", 30)):
+            await pilot.press(key)
+            assert app.screen.pid == pid
+            await shown(app, pilot, f"process {pid} of")
+
+    play(seen(*looks()), story)
+    tested = {"escape", "backspace", "o", "z", "n", "b"} | ACTS
+    assert keys_of(ProcessScreen) == tested
+
+
+def test_acts_on_the_process_that_is_shown():
+    source = seen(*looks())
+
+    async def story(app, pilot):
+        app.open_process(Pid(5))
+        await shown(app, pilot, "process 5 of")
+        await pilot.press("s", "c", "f8", "f7")
+        await pilot.press("k")
+        assert isinstance(app.screen, Choice)
+        await pilot.press("escape", "f9", "enter")
+        assert isinstance(app.screen, Confirm)
+        await pilot.press("y")
+        await until(pilot, lambda: len(source.machine.done) == 5, "what was done")
+        assert sorted(map(str, source.machine.done)) == sorted(
+            map(
+                str,
+                [
+                    ("kill", 5, "STOP"), ("kill", 5, "CONT"), ("nice", 5, 1), ("nice", 5, -1),
+                    ("kill", 5, "TERM"),
+                ],
+            )
+        )  # fmt: skip
+
+    play(source, story)
+
+
+def test_one_that_may_not_be_seen_says_so_once_and_in_its_place():
+    async def story(app, pilot):
+        app.open_process(Pid(13))
+        await shown(app, pilot, "process 13 is another tenant's")
+        await pilot.press("o")
+        await pilot.pause(0.2)
+        assert not toasts(app)
+
+    play(seen(*looks()), story)
+
+
+def test_one_that_ends_stays_as_it_was_last_seen():
+    there, gone = look(100.0, crowd(3)), look(100.5, crowd(1))
+
+    async def story(app, pilot):
+        app.open_process(Pid(2))
+        await shown(app, pilot, "process 2 of initech", "gone")
+        app.open_process(Pid(77))
+        await shown(app, pilot, "there is no process 77 any more")
+
+    play(seen(there, there, there, gone), story)
+
+
+def test_without_a_trace_looks_tell_of_its_life():
+    source = seen(*looks())
+    source.machine.events = []
+
+    async def story(app, pilot):
+        await pilot.press("enter")
+        await shown(app, pilot, "paused 0.")
+
+    ready, away = process(1, state="ready"), process(1, state="swapped")
+    source.looks = [look(100.0 + at / 10, [ready if at < 5 else away]) for at in range(400)]
+    play(source, story)
+
+
+# ---- memory ----
+
+
+def test_memory_shows_tiers_and_daemons():
+    source = seen(*looks())
+
+    async def story(app, pilot):
+        await pilot.press("2")
+        await shown(
+            app, pilot, "300 in use, clean", "60 held", "0a31f2c4", "└ 7be01c22", "reclaim",
+            "write-behind", "device",
+        )  # fmt: skip
+        await pilot.press("t", "t")
+        await shown(app, pilot, "there is none")
+        await pilot.press("t", "space")
+        assert app.frozen
+
+    play(source, story, size=(160, 50))
+    assert keys_of(MemoryScreen) == {"t", "d", "space"}
+
+
+def test_where_room_is_short_memory_shows_one_thing_at_a_time():
+    async def story(app, pilot):
+        await pilot.press("2")
+        await shown(app, pilot, "300 in use, clean", "0a31f2c4")
+        assert "write-behind" not in words(app) and "60 held" not in words(app)
+        await pilot.press("d")
+        await shown(app, pilot, "write-behind")
+        assert "0a31f2c4" not in words(app)
+        await pilot.press("t")
+        await shown(app, pilot, "60 held")
+        assert "300 in use, clean" not in words(app)
+
+    play(seen(*looks()), story, size=(80, 24))
+
+
+def test_a_large_memory_is_mapped_seldom():
+    """A map of a million pages is a quarter of a second of the kernel's time."""
+    source = seen(*(look(100.0 + at, crowd(3), frames__total=1e6) for at in range(30)))
+
+    async def story(app, pilot):
+        await pilot.press("2")
+        await until(pilot, lambda: source.pulls > 25, "many looks")
+        assert source.machine.asked.count("frames") == 1
+        assert source.machine.asked.count("host") > 2
+
+    play(source, story, size=(160, 50))
+
+
+# ---- the scheduler ----
+
+
+def test_the_scheduler_shows_lanes_plan_and_reasons():
+    async def story(app, pilot):
+        await pilot.press("3")
+        await shown(
+            app, pilot, "0 no token yet", "pass 813", "next to get frames", "who is due first",
+            "newcomer 1, lead 7.2s", "working set", "P9 ",
+        )  # fmt: skip
+
+    play(seen(*looks()), story, size=(160, 50))
+
+
+def test_where_room_is_short_decisions_take_the_place_of_the_plan():
+    async def story(app, pilot):
+        await pilot.press("3")
+        await shown(app, pilot, "pass 813", "working set")
+        assert "newcomer 1" not in words(app)
+        await pilot.press("d")
+        await shown(app, pilot, "newcomer 1, lead 7.2s")
+        assert "pass 813" not in words(app)
+        await pilot.press("d", "space")
+        assert app.frozen
+
+    play(seen(*looks()), story, size=(80, 24))
+    assert keys_of(SchedulerScreen) == {"p", "e", "enter", "d", "space"}
+
+
+def test_the_policy_is_switched():
+    source = seen(*looks())
+
+    async def story(app, pilot):
+        await pilot.press("3", "p")
+        assert isinstance(app.screen, Choice)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: source.machine.done, "the switch")
+        assert source.machine.done == [("sysctl", "policy", "fcfs")]
+        await until(pilot, lambda: toasts(app), "word of it")
+        await pilot.press("p", "escape")
+        assert isinstance(app.screen, SchedulerScreen)
+
+    play(source, story)
+
+
+@pytest.mark.parametrize("key", ["e", "enter"])
+def test_control_variables_are_found_and_set(key):
+    source = seen(*looks())
+
+    async def story(app, pilot):
+        await pilot.press("3", key)
+        assert isinstance(app.screen, Controls)
+        await pilot.press(*"target")
+        await shown(app, pilot, "sched.target_interactive_s")
+        await pilot.press("down", "down", "up", "enter")
+        line = app.screen.query_one(Input)
+        assert line.value == "120"
+        line.value = "nonsense"
+        await pilot.press("enter")
+        await shown(app, pilot, "cannot be 'nonsense'")
+        line.value = "2.5"
+        await pilot.press("enter")
+        await shown(app, pilot, "sched.target_idle_s is 2.5 now")
+        assert source.machine.done == [("sysctl", "sched.target_idle_s", 2.5)]
+        await pilot.press("enter", "escape")
+        assert isinstance(app.screen, Controls)
+        await pilot.press(*"moon", "enter", "down", "escape")
+        assert isinstance(app.screen, SchedulerScreen)
+
+    play(source, story)
+    assert keys_of(Controls) == {"escape", "down", "up"}
+
+
+def test_a_variable_is_taken_by_the_mouse():
+    async def story(app, pilot):
+        await pilot.press("3", "e")
+        await pilot.pause()
+        await pilot.click(OptionList, offset=(3, 1))
+        await shown(app, pilot, "write what it is to be")
+
+    play(seen(*looks()), story)
+
+
+# ---- the log ----
+
+
+def test_the_log_follows_and_can_be_scrolled():
+    source = seen(*looks())
+    source.machine.events = [event(at, at / 10, at % 7, "pause") for at in range(1, 200)]
+
+    async def story(app, pilot):
+        await pilot.press("4")
+        await shown(app, pilot, "199 of 199, follows", "19.900")
+        lines = app.screen.query_one(LogLines)
+        for key, follows in (
+            ("up", False), ("down", True), ("pageup", False), ("j", False), ("end", True),
+            ("home", False), ("pagedown", False), ("G", True), ("up", False), ("f", True),
+        ):  # fmt: skip
+            await pilot.press(key)
+            assert lines.follows == follows, key
+        await pilot.press("home")
+        await shown(app, pilot, "0.100", "stands still")
+        source.machine.events.append(event(200, 20.0, 3, "pause"))
+        await shown(app, pilot, "200 of 200")
+        assert lines.scroll_offset.y == 0
+
+    play(source, story)
+    tested = {
+        "slash", "a", "f", "end", "G", "escape", "up", "down", "j", "pageup", "pagedown", "home",
+        "space",
+    }  # fmt: skip
+    assert keys_of(LogScreen) == tested
+
+
+def test_the_log_is_narrowed_down():
+    async def story(app, pilot):
+        await pilot.press("4")
+        await shown(app, pilot, "newcomer 9")
+        assert "swapping-out" not in words(app)
+        await pilot.press("a")
+        await shown(app, pilot, "swapping-out", "all events")
+        await pilot.press("slash", *"zzz", "enter")
+        await shown(app, pilot, "0 of")
+        await pilot.press("escape")
+        await shown(app, pilot, "swapping-out")
+        await pilot.press("slash", "enter", "a", "space")
+        assert app.frozen and "swapping-out" not in words(app)
+
+    play(seen(*looks()), story)
+
+
+def test_a_mouse_wheel_scrolls_the_log():
+    source = seen(*looks())
+    source.machine.events = [event(at, at / 10, 1, "pause") for at in range(1, 200)]
+
+    async def story(app, pilot):
+        await pilot.press("4")
+        await shown(app, pilot, "199 of 199")
+        lines = app.screen.query_one(LogLines)
+        bottom = lines.scroll_offset.y
+        lines.on_mouse_scroll_up(Wheel())
+        assert lines.scroll_offset.y == bottom - 3 and not lines.follows
+        lines.on_mouse_scroll_down(Wheel())
+        assert lines.follows
+
+    play(source, story)
+
+
+class Wheel:
+    def stop(self):
+        """It goes no further."""
+
+
+# ---- trouble ----
+
+
+class Silent(Seen):
+    """Answers nothing."""
+
+    def plan(self):
+        raise OSError(errno.ENODATA, "a recording holds no plans")
+
+    def framemap(self, tier="frames"):
+        raise OSError(errno.ENODATA, "a recording holds no maps")
+
+    def prefixes(self, limit=64):
+        raise OSError(errno.ENODATA, "a recording holds no prefixes")
+
+    def trace(self, pid=None, since=0, limit=1000):
+        raise PermissionError(errno.EPERM, "only root may trace all processes; name a pid")
+
+
+def test_what_cannot_be_known_is_said_where_it_would_be():
+    source = seen(*looks())
+    source.machine = Silent()
+
+    async def story(app, pilot):
+        for key, *parts in (
+            ("2", "holds no maps", "holds no prefixes", "write-behind"),
+            ("3", "holds no plans", "no token yet"), ("4", "only root may trace all"),
+        ):  # fmt: skip
+            await pilot.press(key)
+            await shown(app, pilot, *parts)
+        assert not toasts(app)
+
+    play(source, story, size=(160, 50))
+
+
+def test_a_recording_is_not_set():
+    source = seen(*looks())
+    source.can_act = False
+
+    async def story(app, pilot):
+        await pilot.press("3", "p", "e", "enter")
+        assert isinstance(app.screen, Controls) and app.screen._chosen is None
+        assert any("recording" in word for word in toasts(app))
+
+    play(source, story)
+
+
+def test_another_machine_has_another_log():
+    source = seen(look(100.0, crowd(2)))
+
+    async def story(app, pilot):
+        await pilot.press("4")
+        await shown(app, pilot, "newcomer 9")
+        source.machine.events = [event(1, 1.0, 3, "pause", reason="afresh")]
+        source.looks.append(look(5.0, crowd(2)))
+        await shown(app, pilot, "1 of 1", "afresh")
+
+    play(source, story)
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (200, 60)])
+def test_no_size_does_harm(size):
+    async def story(app, pilot):
+        for key in ("2", "3", "4", "1", "enter", "o"):
+            await pilot.press(key)
+            await pilot.pause()
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause()
+        assert isinstance(app.screen, ProcessScreen)
+
+    play(seen(*looks(number=200, count=20)), story, size=size)
