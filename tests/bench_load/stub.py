@@ -72,10 +72,11 @@ class Answering(asyncio.Protocol):
             if index + 1 < len(delays_s):
                 self.later(came_s + delays_s[index + 1], piece, index + 1)
             else:
-                self.transport.write(ending(len(delays_s)))
+                # Who has read the end finds the line.
                 line = {"number": number, "came_s": came_s, "written_s": written}
                 self.log.write(json.dumps(line) + "\n")
                 self.log.flush()
+                self.transport.write(ending(len(delays_s)))
 
         self.later(came_s + delays_s[0], piece, 0)
 
