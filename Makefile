@@ -11,7 +11,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test test-cuda cuda-aot soak sim-report compare lint format clean
+.PHONY: help env run test test-cuda cuda-mutations cuda-aot soak sim-report compare lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: $(STAMP) ## all tests but those marked gpu or slow (PYTEST_ARGS="-k name" 
 
 test-cuda: $(STAMP) ## what of the CUDA driver can be tested without a GPU (all of it is in `test` too)
 	@$(BIN)/python -m pytest -m 'not gpu and not slow' $(wildcard tests/cuda tests/cuda_kernels)
+
+cuda-mutations: $(STAMP) ## faults put into CUDA kernels: each must make its test fail
+	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_mutations.py
 
 cuda-aot: $(STAMP) ## machine code of every variant of the CUDA kernels, and what it is made of
 	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_aot.py

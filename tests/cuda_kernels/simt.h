@@ -73,10 +73,20 @@ static uint32_t meet(Kind kind, uint32_t mask, uint32_t value, int from) {
     return mine.result;
 }
 
-// Let each thread that does not wait run until it does; in random order.
+// Let the threads of one warp that do not wait run until they do, in random order. Mostly it is the
+// warp that ran last, so that warps get as far apart as barriers let them.
 static bool run_ready() {
-    std::vector<int> ready;
+    static int last;
+    std::vector<int> warps, ready;
     for (int i = 0; i < (int)fibers.size(); i++)
+        if (!fibers[i].ended && fibers[i].waits == NOWHERE)
+            if (warps.empty() || warps.back() != i / 32) warps.push_back(i / 32);
+    if (warps.empty()) return false;
+    int warp = warps[draw() % warps.size()];
+    for (int other : warps)
+        if (other == last && draw() % 8) warp = last;
+    last = warp;
+    for (int i = warp * 32; i < warp * 32 + 32; i++)
         if (!fibers[i].ended && fibers[i].waits == NOWHERE) ready.push_back(i);
     for (int i = (int)ready.size() - 1; i > 0; i--) std::swap(ready[i], ready[draw() % (i + 1)]);
     for (int i : ready) {
@@ -84,11 +94,10 @@ static bool run_ready() {
         threadIdx.x = i;
         swapcontext(&scheduler, &fibers[i].context);
     }
-    return !ready.empty();
+    return true;
 }
 
-static bool let_warp_meet(int first) {
-    bool met = false;
+static void let_warp_meet(int first) {
     for (Kind kind : {WARP_BARRIER, SHUFFLE}) {
         uint32_t here = 0, mask = 0;
         for (int lane = 0; lane < 32; lane++)
@@ -109,25 +118,19 @@ static bool let_warp_meet(int first) {
         }
         for (int lane = 0; lane < 32; lane++)
             if (here >> lane & 1) fibers[first + lane].waits = NOWHERE;
-        met = true;
     }
-    return met;
 }
 
 static void let_meet() {
     int running = 0, at_barrier = 0;
-    bool met = false;
-    for (int first = 0; first < (int)fibers.size(); first += 32) met |= let_warp_meet(first);
+    for (int first = 0; first < (int)fibers.size(); first += 32) let_warp_meet(first);
     for (Fiber& fiber : fibers) {
         running += !fiber.ended;
         at_barrier += fiber.waits == BARRIER;
     }
-    if (running && at_barrier == running) {
-        if (running < (int)fibers.size()) throw Fault{"a barrier is not reached by all threads"};
-        for (Fiber& fiber : fibers) fiber.waits = NOWHERE;
-    } else if (running && !met) {
-        throw Fault{"threads wait for each other"};
-    }
+    if (!running || at_barrier < running) return;
+    if (running < (int)fibers.size()) throw Fault{"a barrier is not reached by all threads"};
+    for (Fiber& fiber : fibers) fiber.waits = NOWHERE;
 }
 
 static const int GUARD = 4096, STACK = 1 << 16;
@@ -148,6 +151,8 @@ static void run_block(int threads, int shared_bytes) {
         if (!broken.empty()) throw Fault{broken};
         let_meet();
     }
+    for (Fiber& fiber : fibers)
+        if (!fiber.ended) throw Fault{"threads wait for each other"};
     for (int i = shared_bytes; i < (int)shared.size(); i++)
         if (shared[i] != (char)0xff) throw Fault{"shared memory is written past its end"};
 }

@@ -80,22 +80,35 @@ class Traffic:
     name: str
     writers: dict[int, Stamp] = field(default_factory=dict)
     readers: dict[int, list[Stamp]] = field(default_factory=dict)
+    adders: dict[int, list[Stamp]] = field(default_factory=dict)
 
     def read(self, at: int, now: Stamp) -> None:
-        self._order(at, self.writers.get(at), now)
-        readers = self.readers.setdefault(at, [])
-        if not readers or readers[-1] != now:
-            readers.append(now)
+        self._order(at, now, [*self._writer(at), *self.adders.get(at, ())])
+        self._note(self.readers, at, now)
 
     def write(self, at: int, now: Stamp) -> None:
-        self._order(at, self.writers.get(at), now)
-        for reader in self.readers.pop(at, ()):
-            self._order(at, reader, now)
+        others = (*self.readers.pop(at, ()), *self.adders.pop(at, ()))
+        self._order(at, now, [*self._writer(at), *others])
         self.writers[at] = now
 
-    def _order(self, at: int, before: Stamp | None, now: Stamp) -> None:
-        if before is not None and not before.is_before(now):
-            raise SimulatedFault(f"race on {self.name}[{at}]: {before} and {now}")
+    def add(self, at: int, now: Stamp) -> None:
+        """Atomic, so in no one's way but of those who read or write."""
+        self._order(at, now, [*self._writer(at), *self.readers.get(at, ())])
+        self._note(self.adders, at, now)
+
+    def _writer(self, at: int) -> list[Stamp]:
+        return [self.writers[at]] if at in self.writers else []
+
+    @staticmethod
+    def _note(stamps: dict[int, list[Stamp]], at: int, now: Stamp) -> None:
+        noted = stamps.setdefault(at, [])
+        if not noted or noted[-1] != now:
+            noted.append(now)
+
+    def _order(self, at: int, now: Stamp, before: list[Stamp]) -> None:
+        for stamp in before:
+            if not stamp.is_before(now):
+                raise SimulatedFault(f"race on {self.name}[{at}]: {stamp} and {now}")
 
 
 class Array:
@@ -136,6 +149,8 @@ class Array:
     def add(self, index: Any, value: Any) -> Any:
         """An atomic addition; what was there."""
         at = self._place(index)
+        if self.traffic is not None:
+            self.traffic.add(at, self.machine.stamp())
         before = self.flat[at]
         self.flat[at] = before + self.cells.dtype.type(value)
         return int(before) if self.integers else before

@@ -62,7 +62,7 @@ def make_world(
     frame_words = 2 * layer_at
     pages = [position // PAGE_TOKENS + 1 for position in positions]
     max_pages, frames = max(pages) + 1, sum(pages) + 1
-    slots = random.permutation(len(positions) + 1)[: len(positions)].astype(np.int32)
+    slots = np.arange(1, len(positions) + 1, dtype=np.int32)  # no row has the slot of its number
     tables = np.zeros((len(positions) + 1, max_pages), np.int32)
     free = iter(random.permutation(np.arange(1, frames)))
     arena = np.full(frames * frame_words, 0xFFFFFFFF, np.uint32)
