@@ -1,6 +1,7 @@
 """What a machine answers to screens that look further than at a look."""
 
 import errno
+from collections.abc import Iterable
 
 from tokenix.syscalls.types import (
     Due,
@@ -35,6 +36,11 @@ NODES = (
     PrefixNode("55aa55aa", "", "globex", 0, 3, 4, 0, 3, 0, 0, 61.0),
     PrefixNode("99cc99cc", "0a31f2c4", "acme", 12, 2, 2, 2, 0, 0, 1, 0.0),
 )
+
+
+def text(pieces: Iterable[tuple[str, str]]) -> str:
+    """The words of a line."""
+    return "".join(word for word, _ in pieces)
 
 
 def event(seq: int, time_s: float, pid: int | None, kind: str, **detail: str | float) -> TraceEvent:
