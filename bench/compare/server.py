@@ -23,7 +23,7 @@ class Server:
     def __init__(self, peer: Peer, shape: Shape, threads: int, folder: Path) -> None:
         """Starts it. Unavailable if it does not serve in its time."""
         self.peer = peer
-        self.place = Place(_free_port(), threads, folder)
+        self.place = Place(free_port(), threads, folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.command = peer.serve(shape, self.place)
         self._log = folder / "log"
@@ -103,6 +103,7 @@ class Server:
             connection.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens on at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])

@@ -138,14 +138,14 @@ class Pool:
     """Connections to one server."""
 
     def __init__(self, url: str) -> None:
-        """ValueError if that is no http(s) URL."""
+        """With or without the /v1 that paths begin with. ValueError if that is no http(s) URL."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url}: not an http:// or https:// address of a server")
         self._host = parts.hostname
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
-        self._path = parts.path.rstrip("/")
+        self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._name = parts.netloc.rpartition("@")[2]
         self._idle: list[Connection] = []
 

@@ -17,6 +17,7 @@ import pytest
 from tokenix.bench.load.clients import Clients
 from tokenix.bench.load.content import Content
 from tokenix.bench.load.events import Events
+from tokenix.bench.load.http import Pool
 from tokenix.bench.load.openai import Asking
 from tokenix.bench.load.run import Options, Report, run
 from tokenix.bench.load.sessions import make_parts
@@ -161,6 +162,13 @@ def test_a_request_without_an_end_is_given_up() -> None:
     with silent:
         played = play(url, make_parts((Clients(requests=1),), 1), Content(1, 30_000), limit_s=0.3)
     assert "no end within 0.3 s" in played.records[0].error
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/proxy/v1"])
+def test_addresses_with_and_without_the_version(path: str) -> None:
+    head = Pool("http://127.0.0.1:1" + path).head("/v1/completions", {}, 3)
+    prefix = b"/proxy" if "proxy" in path else b""
+    assert head.startswith(b"POST " + prefix + b"/v1/completions HTTP/1.1\r\nHost: 127.0.0.1:1")
 
 
 def test_nobody_listens() -> None:
