@@ -17,6 +17,7 @@ COMMANDS = {
         "ps": "tokenix.cli.processes:ps",
         "stat": "tokenix.cli.processes:stat",
         "wait": "tokenix.cli.processes:wait",
+        "maps": "tokenix.cli.maps:maps",
         "kill": "tokenix.cli.signals:kill",
         "nice": "tokenix.cli.signals:nice",
         "suspend": "tokenix.cli.imagefiles:suspend",
@@ -34,6 +35,8 @@ COMMANDS = {
         "sysctl": "tokenix.cli.controls:sysctl",
         "strace": "tokenix.cli.traces:strace",
         "dmesg": "tokenix.cli.traces:dmesg",
+        "plan": "tokenix.cli.maps:plan",
+        "prefixes": "tokenix.cli.maps:prefixes",
     },
     "Experiments": {
         "demo": "tokenix.cli.showcase:demo",

@@ -28,8 +28,8 @@ def stopped(daemon: Daemon) -> Pid:
 def test_ps_shows_every_column(daemon: Daemon, stopped: Pid) -> None:
     found = daemon.ask("ps")
     assert [process["pid"] for process in found] == [stopped]
-    assert found[0].keys() == set(ProcessStat.__dataclass_fields__)
-    assert found[0]["rusage"].keys() == set(Rusage.__dataclass_fields__)
+    assert found[0].keys() == set(ProcessStat.__struct_fields__)
+    assert found[0]["rusage"].keys() == set(Rusage.__struct_fields__)
     done = daemon.command("ps")
     head, line = done.stdout.splitlines()
     assert head.split() == (
@@ -54,6 +54,25 @@ def test_ps_shows_every_column(daemon: Daemon, stopped: Pid) -> None:
     )
     assert line.split()[0] == str(stopped) and line.endswith("a story")
     assert "(signal)" in line and " batch " in line
+
+
+def test_maps_prefixes_and_plan(daemon: Daemon, stopped: Pid) -> None:
+    shown = daemon.ask("maps", str(stopped))
+    assert shown["pid"] == stopped and shown["page_tokens"] > 0
+    assert sum(each["last"] - each["first"] + 1 for each in shown["ranges"]) == shown["pages"]
+    lines = daemon.command("maps", str(stopped)).stdout.splitlines()
+    assert lines[0].split() == ["PAGES", "TOKENS", "WHERE", "HOW"]
+    assert len(lines) == 1 + len(shown["ranges"])
+    assert daemon.ask("plan")["policy"] == "progress"
+    assert daemon.command("plan").stdout.startswith("policy   progress")
+    assert daemon.ask("prefixes") == [] or daemon.ask("prefixes")[0]["pages"] > 0
+    assert daemon.command("prefixes").stdout.split()[:3] == ["HITS", "DEPTH", "PAGES"]
+    for args, code, words in (
+        (("maps", "999999"), FAILED, "no process 999999"),
+        (("prefixes", "--limit", "0"), USAGE, "at least 1"),
+    ):
+        done = daemon.command(*args)
+        assert done.returncode == code and words in done.stderr
 
 
 def test_ps_tree_sort_and_filter(daemon: Daemon, stopped: Pid) -> None:
