@@ -115,7 +115,7 @@ def test_append_in_cpp(vector: Vector, half: int, folder: Path, seed: int) -> No
     shape = Shape(
         vector.kv, vector.x, HEADS * KV_HEADS, KV_HEADS, vector.dim, vector.bias, vector.norm
     )
-    recipe = next(r for r in find_recipes(shape)["append"] if r.technique == "nvrtc")
+    recipe = next(r for r in find_recipes(shape)["append"] if r.technique == "cpp")
     cpp.launch(
         APPEND, read_source("append"), recipe.variant.split(), (-(-4 * rows.every // WARPS),),
         THREADS, recipe.shared_bytes, *rows.given, rows.q, rows.arena, *rows.scalars, seed=seed,

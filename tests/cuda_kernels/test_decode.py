@@ -14,10 +14,13 @@ from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
 from tokenix.drivers.cuda.kernels.sources import read_source
 from tokenix.tests.cuda_kernels import cpp
 from tokenix.tests.cuda_kernels.simt import launch
-from tokenix.tests.cuda_kernels.world import World, distance, make_world
+from tokenix.tests.cuda_kernels.world import World, distance, frozen, make_world
 
 SPLIT = 32
 """Keys of a split here, so that short rows have several."""
+
+ROUNDING = {"f16": 1e-3, "bf16": 5e-3}
+"""Of weights, on tensor cores."""
 
 CASES = [
     pytest.param("bf16", 64, 3, 1, [32, 6], id="bf16-two-splits"),
@@ -56,6 +59,8 @@ def run_combine(world: World, parts: np.ndarray, stats: np.ndarray, seed: int) -
     return out.view(np.float32).astype(np.float64)
 
 
+SOURCES = {"cpp": "decode", "mma": "decode_mma"}
+
 CPP_CASES = [
     *CASES,
     pytest.param("int8", 64, 3, 2, [32, 6], id="int8"),
@@ -66,17 +71,20 @@ CPP_CASES = [
 ]
 
 
-def run_cpp(world: World, splits: int, folder: Path, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """As `run_decode`, of decode.cu."""
+def run_cpp(
+    world: World, splits: int, folder: Path, seed: int, technique: str = "cpp"
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `run_decode`, of decode.cu or decode_mma.cu."""
     rows, page = len(world.positions), world.page
     parts = np.full(rows * world.heads * splits * page.dim, np.nan, np.float32)
     stats = np.full(rows * world.heads * splits * 2, np.nan, np.float32)
     shape = Shape(page.kind, "f32", world.heads, world.kv_heads, page.dim)
-    recipe = next(r for r in find_recipes(shape)["decode"] if r.technique == "nvrtc")
+    recipe = next(r for r in find_recipes(shape)["decode"] if r.technique == technique)
+    source, macros = read_source(SOURCES[technique]), recipe.variant.split()
     cpp.launch(
-        DECODE, read_source("decode"), recipe.variant.split(), recipe.grid(rows, splits), THREADS,
-        recipe.shared_bytes, *world.attention, parts, stats, *world.strides, SPLIT, splits,
-        world.scale, seed=seed, folder=folder,
+        DECODE, source, macros, recipe.grid(rows, splits), THREADS, recipe.shared_bytes,
+        *world.attention, parts, stats, *world.strides, SPLIT, splits, world.scale, seed=seed,
+        folder=folder,
     )  # fmt: skip
     return parts, stats
 
@@ -140,3 +148,25 @@ def test_tiling_covers_every_head_and_number_once(kind: str, dim: int, group: in
     assert t.lanes & (t.lanes - 1) == 0 and 32 % t.lanes == 0
     chunks = {part + c * t.lanes for part in range(t.lanes) for c in range(t.chunks)}
     assert chunks >= set(range(t.last_chunk + 1)) and (t.last_chunk + 1) * t.numbers == dim
+
+
+MMA_CASES = [
+    pytest.param("bf16", 64, 3, 2, [70, 6], id="bf16"),
+    pytest.param("f16", 128, 16, 1, [31], id="f16-group-16"),
+    pytest.param("bf16", 80, 9, 1, [40], id="dim-80-idle-lanes"),
+    pytest.param("f16", 96, 1, 1, [0], id="dim-96-one-key"),
+]
+
+
+@pytest.mark.parametrize(("kind", "dim", "group", "kv_heads", "positions"), MMA_CASES)
+def test_decode_on_tensor_cores(
+    kind: str, dim: int, group: int, kv_heads: int, positions: list[int], folder: Path, seed: int
+) -> None:
+    """Queries are what fits into 16 bits; weights are rounded."""
+    world = make_world(kind, dim, group, kv_heads, positions, seed)
+    q = oracles.widen(kind, oracles.narrow(kind, world.q)).astype(np.float32)
+    world = replace(world, q=frozen(q))
+    splits = max(positions) // SPLIT + 1
+    out = run_combine(world, *run_cpp(world, splits, folder, seed, "mma"), seed)
+    wanted = oracles.attend(world.page, *world.attention, *world.strides, float(world.scale))
+    assert distance(out, wanted.ravel()) < ROUNDING[kind]

@@ -42,7 +42,8 @@ def cubins(tmp_path: Path) -> Cubins:
 def choose(
     monkeypatch: pytest.MonkeyPatch, cubins: Cubins, measure: Any, *offers: Any
 ) -> dict[str, Kernel]:
-    monkeypatch.setattr(registry, "IMPLEMENTATIONS", {"copy": offers})
+    makes = {"copy": lambda shape: [offer(shape) for offer in offers]}
+    monkeypatch.setattr(registry, "IMPLEMENTATIONS", makes)
     return build_kernels(LLAMA, HOPPER, cubins, measure)
 
 
@@ -68,6 +69,7 @@ def test_what_is_refused_is_passed_over(monkeypatch: pytest.MonkeyPatch, cubins:
     other = offer("other", lambda arch: b"o")
     chosen = choose(monkeypatch, cubins, lambda kernel: 1.0, offer("new", refuse), other)
     assert chosen["copy"].technique == "other"
+    assert choose(monkeypatch, cubins, None, offer("new", refuse), other)["copy"].image == b"o"
     with pytest.raises(RuntimeError, match=r"no copy kernel .*no such instruction"):
         choose(monkeypatch, cubins, None, offer("new", refuse))
 
@@ -89,6 +91,21 @@ def test_grids() -> None:
     assert recipes["copy"].grid(2) == (32, 2, 1)
     assert recipes["gather"].grid(99) == (16, 1, 1)
     assert set(recipes) <= set(OPS)
+
+
+@pytest.mark.parametrize(
+    ("kv", "group", "dim", "techniques"),
+    [
+        ("bf16", 4, 128, ["numba", "mma", "cpp"]),
+        ("f16", 8, 64, ["mma", "numba", "cpp"]),
+        ("f32", 8, 64, ["numba", "cpp"]),
+        ("bf16", 1, 256, ["numba", "cpp"]),
+        ("int4", 4, 128, ["cpp"]),
+    ],
+)
+def test_order_of_decodes(kv: Any, group: int, dim: int, techniques: list[str]) -> None:
+    found = find_recipes(Shape(kv, "bf16", 2 * group, 2, dim))["decode"]
+    assert [recipe.technique for recipe in found] == techniques
 
 
 def test_variants_differ_in_name() -> None:

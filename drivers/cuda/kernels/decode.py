@@ -42,6 +42,11 @@ MOST_HEADS = 5
 ALL = 0xFFFFFFFF
 
 
+def count_tiles(group: int) -> int:
+    """Blocks among which the query heads of one kv head are shared."""
+    return -(-group // MOST_HEADS)
+
+
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """How the work of a block lies in its warps and lanes."""
@@ -78,7 +83,7 @@ class Tiling:
     @property
     def tiles(self) -> int:
         """Blocks among which the query heads of one kv head are shared."""
-        return -(-self.group // MOST_HEADS)
+        return count_tiles(self.group)
 
     @property
     def heads(self) -> int:

@@ -1,10 +1,13 @@
 """Which kernels there are for a model, and which of them are used.
 
-An op may have several implementations, in order of preference. Each says for a shape whether it can
-do it. With a way to measure them on the device, the quickest of those that compile is taken.
+An op may have several implementations, in order of preference, and for some shapes none:
+
+    numba   Python, compiled by Numba       cpp   CUDA C++, any page       mma   on tensor cores
+
+With a way to measure them on the device, the quickest of those that compile is taken.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +16,7 @@ from tokenix.drivers.cuda.kernels.abi import Op
 from tokenix.drivers.cuda.kernels.append import Vector
 from tokenix.drivers.cuda.kernels.build import Arch, compile_cpp, compile_python
 from tokenix.drivers.cuda.kernels.cubins import Cubins
-from tokenix.drivers.cuda.kernels.decode import Tiling
+from tokenix.drivers.cuda.kernels.decode import Tiling, count_tiles
 from tokenix.drivers.cuda.kernels.pages import DIMS, MOST_GROUP
 from tokenix.drivers.cuda.kernels.sources import defines, read_source
 from tokenix.drivers.cuda.kernels.words import Kind, as_plain
@@ -86,10 +89,6 @@ class Recipe:
         return Kernel(self.op, self.technique, image, self.threads, self.grid, self.shared_bytes)
 
 
-Implementation = Callable[[Shape], Recipe | None]
-"""What makes an op for a shape; None if it cannot."""
-
-
 def _python(
     op: Op, variant: Any, function: Callable[..., None], grid: Callable[..., Grid], threads: int,
     blocks: int = 1,
@@ -101,13 +100,17 @@ def _python(
 
 
 def _cpp(
-    op: Op, name: str, macros: list[str], grid: Callable[..., Grid], threads: int,
+    op: Op, technique: str, source: str, macros: list[str], grid: Callable[..., Grid], threads: int,
     shared_bytes: int,
 ) -> Recipe:  # fmt: skip
     def build(arch: Arch) -> bytes:
-        return compile_cpp(read_source(name), arch, macros)
+        return compile_cpp(read_source(source), arch, macros)
 
-    return Recipe(op, "nvrtc", " ".join(macros), build, threads, grid, shared_bytes)
+    return Recipe(op, technique, " ".join(macros), build, threads, grid, shared_bytes)
+
+
+def _macros(shape: Shape, **others: int) -> list[str]:
+    return defines(shape.kv, shape.x, shape.group, shape.dim, **others)
 
 
 def _vectors(shape: Shape) -> Callable[..., Grid]:
@@ -120,130 +123,133 @@ def _vectors(shape: Shape) -> Callable[..., Grid]:
     return grid
 
 
-def _append(shape: Shape) -> Recipe | None:
-    kv = as_plain(shape.kv)
-    if kv is None:
-        return None
-    vector = Vector(shape.x, kv, shape.dim, shape.bias, shape.norm)
-    function = append.make_append(vector)
-    return _python(abi.APPEND, vector, function, _vectors(shape), append.THREADS)
-
-
-def _append_cpp(shape: Shape) -> Recipe | None:
-    macros = defines(shape.kv, shape.x, shape.group, shape.dim, BIAS=shape.bias, NORM=shape.norm)
+def _append(shape: Shape) -> Iterator[Recipe]:
+    grid, kv = _vectors(shape), as_plain(shape.kv)
+    if kv is not None:
+        vector = Vector(shape.x, kv, shape.dim, shape.bias, shape.norm)
+        function = append.make_append(vector)
+        yield _python(abi.APPEND, vector, function, grid, append.THREADS)
+    macros = _macros(shape, BIAS=shape.bias, NORM=shape.norm)
     shared_bytes = 4 * append.WARPS * shape.dim
-    return _cpp(abi.APPEND, "append", macros, _vectors(shape), append.THREADS, shared_bytes)
+    yield _cpp(abi.APPEND, "cpp", "append", macros, grid, append.THREADS, shared_bytes)
 
 
-def _decode(shape: Shape) -> Recipe | None:
+def _decode(shape: Shape) -> Iterator[Recipe]:
+    """Tensor cores first where query heads do not fit into one block otherwise."""
     kv = as_plain(shape.kv)
-    if kv is None:
-        return None
-    tiling = Tiling(kv, shape.group, shape.dim)
-
-    def grid(rows: int, splits: int = 1) -> Grid:
-        return rows, shape.kv_heads * tiling.tiles, splits
-
-    function, blocks = decode.make_decode(tiling), 4 if tiling.heads <= 4 else 2
-    return _python(abi.DECODE, tiling, function, grid, decode.THREADS, blocks)
-
-
-def _decode_cpp(shape: Shape) -> Recipe | None:
-    macros = defines(shape.kv, shape.x, shape.group, shape.dim)
+    tiles = count_tiles(shape.group)
+    tensor = [_decode_mma(shape)] if shape.kv in ("f16", "bf16") and shape.dim <= 128 else []
+    if tiles > 1:
+        yield from tensor
+    if kv is not None:
+        tiling = Tiling(kv, shape.group, shape.dim)
+        function, blocks = decode.make_decode(tiling), 4 if tiling.heads <= 4 else 2
+        grid = _splits(shape, tiles)
+        yield _python(abi.DECODE, tiling, function, grid, decode.THREADS, blocks)
+    if tiles == 1:
+        yield from tensor
     lanes = max(8, 1 << (shape.dim // 8 - 1).bit_length())
-    tiles = -(-shape.group // decode.MOST_HEADS)
     softmaxes = decode.WARPS * (32 // lanes) * -(-shape.group // tiles)
+    shared_bytes, grid = 4 * softmaxes * (shape.dim + 2), _splits(shape, tiles)
+    macros, threads = _macros(shape), decode.THREADS
+    yield _cpp(abi.DECODE, "cpp", "decode", macros, grid, threads, shared_bytes)
 
+
+def _decode_mma(shape: Shape) -> Recipe:
+    queries = -(-shape.dim // 32) * 2 * 512
+    shared_bytes = queries + 4 * decode.WARPS * shape.group * (shape.dim + 2)
+    macros, grid = _macros(shape), _splits(shape, 1)
+    return _cpp(abi.DECODE, "mma", "decode_mma", macros, grid, decode.THREADS, shared_bytes)
+
+
+def _splits(shape: Shape, tiles: int) -> Callable[..., Grid]:
     def grid(rows: int, splits: int = 1) -> Grid:
         return rows, shape.kv_heads * tiles, splits
 
-    shared_bytes = 4 * softmaxes * (shape.dim + 2)
-    return _cpp(abi.DECODE, "decode", macros, grid, decode.THREADS, shared_bytes)
+    return grid
 
 
-def _combine(shape: Shape) -> Recipe | None:
+def _combine(shape: Shape) -> Iterator[Recipe]:
     def grid(rows: int, splits: int = 1) -> Grid:
         return -(-rows * shape.heads // decode.WARPS), 1, 1
 
     function = decode.make_combine(shape.x, shape.dim)
-    return _python(abi.COMBINE, (shape.x, shape.dim), function, grid, decode.THREADS)
+    yield _python(abi.COMBINE, (shape.x, shape.dim), function, grid, decode.THREADS)
 
 
 def _frame_grid(rows: int, splits: int = 1) -> Grid:
     return frames.BLOCKS_PER_FRAME, rows, 1
 
 
-def _prefill(shape: Shape) -> Recipe | None:
+def _prefill(shape: Shape) -> Iterator[Recipe]:
     if shape.kv not in ("f16", "bf16"):
-        return None
-    macros = defines(shape.kv, shape.x, shape.group, shape.dim)
+        return
 
     def grid(rows: int, splits: int = 1) -> Grid:
         return rows, shape.heads, 1
 
-    shared_bytes = prefill.shared_bytes(shape.dim)
-    return _cpp(abi.PREFILL, "prefill", macros, grid, prefill.THREADS, shared_bytes)
+    macros, shared_bytes = _macros(shape), prefill.shared_bytes(shape.dim)
+    yield _cpp(abi.PREFILL, "mma", "prefill", macros, grid, prefill.THREADS, shared_bytes)
 
 
-def _copy(shape: Shape) -> Recipe | None:
-    return _python(abi.COPY, "", frames.make_copy(), _frame_grid, frames.THREADS)
+def _copy(shape: Shape) -> Iterator[Recipe]:
+    yield _python(abi.COPY, "", frames.make_copy(), _frame_grid, frames.THREADS)
 
 
-def _poison(shape: Shape) -> Recipe | None:
-    return _python(abi.POISON, "", frames.make_poison(), _frame_grid, frames.THREADS)
+def _poison(shape: Shape) -> Iterator[Recipe]:
+    yield _python(abi.POISON, "", frames.make_poison(), _frame_grid, frames.THREADS)
 
 
-def _gather(shape: Shape) -> Recipe | None:
+def _gather(shape: Shape) -> Iterator[Recipe]:
     def grid(rows: int, splits: int = 1) -> Grid:
         return min(rows, frames.MOST_GATHER_BLOCKS), 1, 1
 
-    return _python(abi.GATHER, "", frames.make_gather(), grid, frames.THREADS)
+    yield _python(abi.GATHER, "", frames.make_gather(), grid, frames.THREADS)
 
 
-def _sample(shape: Shape) -> Recipe | None:
+def _sample(shape: Shape) -> Iterator[Recipe]:
     def grid(rows: int, splits: int = 1) -> Grid:
         return rows, 1, 1
 
-    return _python(abi.SAMPLE, "", sample.make_sample(), grid, sample.THREADS)
+    yield _python(abi.SAMPLE, "", sample.make_sample(), grid, sample.THREADS)
 
 
-IMPLEMENTATIONS: Mapping[str, tuple[Implementation, ...]] = {
-    "append": (_append, _append_cpp),
-    "decode": (_decode, _decode_cpp),
-    "combine": (_combine,),
-    "prefill": (_prefill,),
-    "copy": (_copy,),
-    "poison": (_poison,),
-    "gather": (_gather,),
-    "sample": (_sample,),
+IMPLEMENTATIONS: Mapping[str, Callable[[Shape], Iterable[Recipe]]] = {
+    "append": _append,
+    "decode": _decode,
+    "combine": _combine,
+    "prefill": _prefill,
+    "copy": _copy,
+    "poison": _poison,
+    "gather": _gather,
+    "sample": _sample,
 }
-"""For each op, the preferred one first."""
+"""For each op what can make it for a shape, the preferred one first."""
 
 
 def find_recipes(shape: Shape) -> dict[str, list[Recipe]]:
     """All that can be made for a shape, by op."""
-    offers = {
-        op: [recipe for make in makers if (recipe := make(shape)) is not None]
-        for op, makers in IMPLEMENTATIONS.items()
-    }
+    offers = {op: list(make(shape)) for op, make in IMPLEMENTATIONS.items()}
     return {op: recipes for op, recipes in offers.items() if recipes}
 
 
 def build_kernels(
     shape: Shape, arch: Arch, cubins: Cubins, measure: Callable[[Kernel], float] | None = None
 ) -> dict[str, Kernel]:
-    """A kernel for each op that there is one for. `measure` gives seconds of a typical launch;
-    it is asked where there is a choice, and without it the preferred one is taken. RuntimeError if
+    """A kernel for each op that there is one for. `measure` gives seconds of a typical launch:
+    where there is a choice it decides; without it the first that compiles is taken. RuntimeError if
     an op's implementations are all refused by their compilers."""
     chosen: dict[str, Kernel] = {}
     for op, recipes in find_recipes(shape).items():
         built: list[Kernel] = []
         refused: list[str] = []
-        for recipe in recipes if measure is not None else recipes[:1]:
+        for recipe in recipes:
             try:
                 built.append(recipe.build(arch, cubins))
             except RuntimeError as error:
                 refused.append(str(error))
+            if built and measure is None:
+                break
         if not built:
             raise RuntimeError(f"no {op} kernel for compute capability {arch}: {refused[0]}")
         costs = [measure(kernel) for kernel in built] if measure and len(built) > 1 else [0.0]
