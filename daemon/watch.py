@@ -25,6 +25,7 @@ FAULTS = {
     "image-failed": "warning",
     "image-late": "warning",
     "image-refused": "warning",
+    "image-strays": "warning",
     "no-image": "warning",
     "reaped-unread": "warning",
     "swap-file": "info",

@@ -54,5 +54,6 @@ class Device(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop the device's threads and free its memory. Idempotent."""
+        """Stop the device's threads and free its memory; what hangs may keep its part, but not the
+        caller for more than some seconds. Idempotent."""
         ...

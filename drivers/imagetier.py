@@ -39,7 +39,8 @@ class ImageTier:
                 raise OSError(errno.EIO, failed)
             match command:
                 case OpenImages():
-                    return ImageDone(command.ticket, files=self._store.open(command.directory))
+                    found = self._store.open(command.directory)
+                    return ImageDone(command.ticket, files=found.images, strays=found.strays)
                 case SaveImage():
                     return self._save(command)
                 case ReadImage():

@@ -40,8 +40,7 @@ class SampleSpec:
     grammar: TokenMask | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One process's part of a forward pass: `tokens` at positions start, start + 1, ...
 
     K and V of every token are written through the process's block table; attention of position p
@@ -60,8 +59,7 @@ class Row:
         return self.start + len(self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Decodes:
+class Decodes(msgspec.Struct, frozen=True):
     """Rows of one token each that draw the next, as columns: they are most rows of most steps."""
 
     pids: Sequence[Pid] = ()
@@ -83,8 +81,7 @@ class TableDelta:
     frames: tuple[Pfn, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(msgspec.Struct, frozen=True):
     """One step of the model over a batch: `decodes`, then `rows` (prefill chunks).
 
     At most one row per process. `drop` names processes whose block tables may be forgotten.
@@ -206,7 +203,8 @@ class PageLoad:
 @dataclass(frozen=True, slots=True)
 class OpenImages:
     """Use `directory` for images; nobody else may at the same time. What was being written when
-    its last user died is removed. `ImageDone.files` tells what is there."""
+    its last user died is removed. `ImageDone.files` tells what is there. Of the directory that is
+    used already: look again."""
 
     ticket: Ticket
     directory: str
@@ -288,8 +286,7 @@ class RowFault:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardDone:
+class ForwardDone(msgspec.Struct, frozen=True):
     """`results` is parallel to the command's `all_rows`; None where a row asked for no sample."""
 
     ticket: Ticket
@@ -353,6 +350,8 @@ class ImageDone:
     """Of the file, after a SaveImage."""
     files: tuple[tuple[str, int], ...] = ()
     """(path, bytes) of every image, by path, after an OpenImages."""
+    strays: tuple[str, ...] = ()
+    """Paths of what else lies there, after an OpenImages."""
     meta: bytes = b""
     digest: bytes = b""
     pages: int = 0

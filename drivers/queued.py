@@ -9,8 +9,13 @@
 
 Each queue is a thread that runs its commands in order. A command is done when its handler returns:
 a driver whose hardware is asynchronous waits for it there.
+
+A disk or a device may hang for ever. `close` then leaves what is behind it to a thread of its own:
+memory is given back when the last command has ended, or by the end of the process, which no thread
+of ours keeps from coming.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -46,6 +51,9 @@ from tokenix.drivers.ops import (
 )
 from tokenix.drivers.queues import CommandQueue
 from tokenix.drivers.slots import HostSlots
+
+CLOSE_S = 10.0
+"""`close` waits so long for commands at hand: many times what one takes on a disk that answers."""
 
 
 class QueuedDevice(ABC):
@@ -136,11 +144,18 @@ class QueuedDevice(ABC):
             self._closed = True
             for commands in self._queues:
                 commands.stop()
-            for commands in self._queues:
-                commands.join()
-            self._disk.close()
-            self._images.close()
-            self._release()
+            ending = threading.Thread(target=self._end, name="tokenix-close", daemon=True)
+            ending.start()
+            ending.join(CLOSE_S)
+
+    def _end(self) -> None:
+        """Give back what nothing is under way with any more: files, then memory."""
+        self._image.join()
+        self._images.close()
+        for commands in self._queues:
+            commands.join()
+        self._disk.close()
+        self._release()
 
     def _complete(self, completion: Completion) -> None:
         self._ready.append(completion)

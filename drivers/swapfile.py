@@ -26,10 +26,13 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
+
+from tokenix.drivers.diskthreads import DiskThreads
 
 ALIGNMENT = 4096
 """Of blocks in the file, and of the memory that is given for them. Covers disks with sectors of 512
@@ -133,14 +136,14 @@ class SwapFile:
         except BaseException:
             self._file.close()
             raise
-        self._readers = ThreadPoolExecutor(FETCH_THREADS, "tokenix-disk-read")
-        self._writers = ThreadPoolExecutor(STORE_THREADS, "tokenix-disk-write")
+        self._readers = DiskThreads(FETCH_THREADS, "tokenix-disk-read")
+        self._writers = DiskThreads(STORE_THREADS, "tokenix-disk-write")
 
     def close(self) -> None:
         """Wait for what is under way and give the space back. Idempotent."""
         # The file's number may belong to another file afterwards: no thread may still use it.
-        self._readers.shutdown(wait=True)
-        self._writers.shutdown(wait=True)
+        self._readers.close()
+        self._writers.close()
         self._file.close()
 
     def store(self, pages: Sequence[BlockIo]) -> None:
@@ -195,7 +198,7 @@ class SwapFile:
 
     def _share(
         self,
-        pool: ThreadPoolExecutor,
+        pool: DiskThreads,
         move: Callable[[list[BlockIo]], None],
         pages: Sequence[BlockIo],
     ) -> None:
@@ -203,7 +206,7 @@ class SwapFile:
         moving: list[Future[None]] = []
         for run in self._runs(pages):
             try:
-                moving.append(pool.submit(_guarded, move, run))
+                moving.append(pool.submit(partial(_guarded, move, run)))
             except RuntimeError:
                 _spoil(run, "the swap file was closed")
         wait(moving)

@@ -6,12 +6,14 @@
 
     saved/TENANT/NAME.img    made by `suspend`: stay until they are resumed or unlinked
     idle/NUMBER.img          of idle processes: go when those run on or end
+    what else lies there     is left alone, and told of once (`image-strays`)
 
 This is the books, which `lifecycle` tells what happens to processes. What is done about them is
 `kernel/imaging.py`'s. All IO is commands of the device, one answer each, each with a deadline.
 """
 
 import errno
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,9 +21,10 @@ from typing import TypeVar
 from urllib.parse import quote, unquote
 
 from tokenix.drivers.imagefile import file_bytes
-from tokenix.drivers.ops import Command, UnlinkImage
+from tokenix.drivers.ops import Command, OpenImages, UnlinkImage
 from tokenix.kernel.answers import ExitReason, ImageInfo, Output, TurnEnd
 from tokenix.kernel.calls import Grammar, KernelError, Principal, TextStream, error
+from tokenix.kernel.idlers import Idlers
 from tokenix.kernel.imagepages import Arriving
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
@@ -32,7 +35,11 @@ MAX_NAME_BYTES = 200
 
 NOBODY = Principal("")
 
+UNSENT = Ticket(0)
+"""Of a job that `Images.start` has not started yet."""
+
 SAVED, IDLE, SUFFIX = "saved/", "idle/", ".img"
+_IDLE_PATH = re.compile(r"idle/([1-9][0-9]{0,17})\.img")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -52,7 +59,12 @@ class Job:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Opening(Job):
+    directory: str
     resume: bool
+
+
+class Looking(Job):
+    """The directory is not as we knew it: what is there?"""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -144,6 +156,7 @@ class Images:
         """Makes a text stream of what its `freeze` gave."""
         self.thaw_grammar: Callable[[bytes], Grammar] | None = None
         self.open = False
+        self.directory = ""
         self.files: dict[str, int] = {}
         """Every image in the directory: path -> bytes."""
         self.jobs: dict[Ticket, Job] = {}
@@ -152,8 +165,7 @@ class Images:
         self.stats = ImageStats()
         self.serial = 0
         """The number of the newest idle image."""
-        self._due: dict[Pid, float] = {}
-        """When the image of a process that waits for input is to be written, the next one first."""
+        self.idlers = Idlers(params)
         self.kept: dict[Pid, str] = {}
         """Where the image of a process that waits for input is."""
         self._params = params
@@ -176,6 +188,10 @@ class Images:
             isinstance(job, Saving) and job.pid == pid and not (job.idle or job.given_up)
             for job in self.jobs.values()
         )
+
+    def is_writing(self, pid: Pid) -> bool:
+        """Whether an image of it is on its way to the disk, wanted or not."""
+        return bool(self._savings(pid))
 
     def of(self, who: Principal) -> tuple[ImageInfo, ...]:
         """Images that `suspend` has made, by name."""
@@ -214,7 +230,8 @@ class Images:
         times = [job.deadline_s for job in self.jobs.values() if not job.given_up]
         times += [0.0 for pending in self.pending.values() if pending.problem is not None]
         if self._may_write():
-            times += list(self._due.values())[:1]
+            due_s = self.idlers.next_s()
+            times += [] if due_s is None else [due_s]
         return min(times, default=None)
 
     # ---- commands ----
@@ -242,10 +259,24 @@ class Images:
         pid: Pid | None = None,
     ) -> None:
         """Unlink a file; `pid`: the process that it has become."""
-        job = Removing(
-            ticket=Ticket(0), path=path, deadline_s=0.0, call_id=call_id, who=who, pid=pid
-        )
+        job = Removing(ticket=UNSENT, path=path, deadline_s=0.0, call_id=call_id, who=who, pid=pid)
         self.start(job, lambda ticket: UnlinkImage(ticket, path), 0, now_s)
+
+    def look_again(self, now_s: float) -> None:
+        """Ask what is in the directory, unless that is asked already."""
+        if not any(isinstance(job, Looking) for job in self.jobs.values()):
+            looking = Looking(ticket=UNSENT, path="", deadline_s=0.0)
+            self.start(looking, lambda ticket: OpenImages(ticket, self.directory), 0, now_s)
+
+    def note_found(self, found: Iterable[tuple[str, int]]) -> None:
+        """What is there, of what `suspend` has made and nobody is at just now."""
+        there = {path: size for path, size in sorted_out(found)[0].items() if _is_saved(path)}
+        for path in [path for path in self.files if _is_saved(path) and path not in there]:
+            if not self.is_busy(path):
+                del self.files[path]
+        for path, size in there.items():
+            if not self.is_busy(path):
+                self.files[path] = size
 
     def drop_draft(self, path: str, now_s: float) -> None:
         """A suspend comes to nothing: if it had written its file once already, that goes."""
@@ -262,15 +293,7 @@ class Images:
 
     def take_due(self, now_s: float) -> Pid | None:
         """A process whose image is to be written now: one at a time, and behind all else."""
-        pid = next(iter(self._due), None)
-        if pid is None or not self._may_write() or self._due[pid] > now_s:
-            return None
-        del self._due[pid]
-        return pid
-
-    def drop_due(self, pid: Pid) -> None:
-        """Its image need not be written."""
-        self._due.pop(pid, None)
+        return self.idlers.take(now_s) if self._may_write() else None
 
     def _may_write(self) -> bool:
         busy = any(not job.given_up for job in self.jobs.values())
@@ -280,14 +303,11 @@ class Images:
 
     def note_waiting(self, pid: Pid, now_s: float) -> None:
         """It waits for input, or its reader took something while it does."""
-        idle_s = self._params.image_idle_s
-        if idle_s is not None:
-            self._due.pop(pid, None)
-            self._due[pid] = now_s + idle_s
+        self.idlers.note_waiting(pid, now_s)
 
     def note_runs(self, pid: Pid, now_s: float) -> None:
         """It has input: what was or is being written of it is out of date."""
-        self._due.pop(pid, None)
+        self.idlers.drop(pid)
         kept = self.kept.pop(pid, None)
         if kept is not None:
             self.remove(kept, now_s)
@@ -315,7 +335,7 @@ class Images:
                 error(errno.ESRCH, f"process {pid} ended ({reason.value}) before it was saved"),
             )
 
-    def _savings(self, pid: Pid) -> Iterable[Saving]:
+    def _savings(self, pid: Pid) -> list[Saving]:
         return [job for job in self.jobs.values() if isinstance(job, Saving) and job.pid == pid]
 
 
@@ -344,6 +364,40 @@ def info_of(path: str, size_bytes: int) -> ImageInfo:
     """Of a path that `path_of` has made."""
     folder, _, file = path.removeprefix(SAVED).removesuffix(SUFFIX).partition("/")
     return ImageInfo(unquote(file), unquote(folder.removeprefix("t-")), size_bytes)
+
+
+def number_of(path: str) -> int:
+    """Of the path of an idle image; 0: it is none."""
+    known = _IDLE_PATH.fullmatch(path)
+    return int(known[1]) if known else 0
+
+
+def sorted_out(found: Iterable[tuple[str, int]]) -> tuple[dict[str, int], list[str]]:
+    """Of files that somebody may have put there: those in the place of an image (path -> bytes),
+    and the paths of the others."""
+    images: dict[str, int] = {}
+    strays: list[str] = []
+    for path, size in found:
+        if _is_place(path):
+            images[path] = size
+        else:
+            strays.append(path)
+    return images, strays
+
+
+def _is_saved(path: str) -> bool:
+    return path.startswith(SAVED)
+
+
+def _is_place(path: str) -> bool:
+    """Whether we could have written it: each name has one spelling."""
+    if not _is_saved(path):
+        return number_of(path) > 0
+    info = info_of(path, 0)
+    try:
+        return path == path_of(info.tenant, info.name)
+    except KernelError:
+        return False
 
 
 def title(path: str) -> str:

@@ -2,14 +2,13 @@
 
 Whatever fails, is late or is damaged: a suspended process that cannot be saved goes on as if
 nothing had happened, an image that cannot be trusted is refused, a page that cannot be read is
-computed again. `kernel/images.py` keeps the books.
+computed again. `kernel/images.py` keeps the books, `kernel/imagewriting.py` begins what is written.
 """
 
 import errno
-from collections import deque
 
-from tokenix.drivers.ops import ImageDone, LoadImage, OpenImages, ReadImage, SaveImage
-from tokenix.kernel import imagepages
+from tokenix.drivers.ops import ImageDone, LoadImage, OpenImages, ReadImage
+from tokenix.kernel import imagepages, imagewriting
 from tokenix.kernel.answers import ExitReason
 from tokenix.kernel.calls import (
     ImageDir,
@@ -21,13 +20,14 @@ from tokenix.kernel.calls import (
     error,
 )
 from tokenix.kernel.event import Call
-from tokenix.kernel.imagemeta import describe, revive, understand
+from tokenix.kernel.imagemeta import revive, understand
 from tokenix.kernel.images import (
     IDLE,
     SAVED,
-    SUFFIX,
+    UNSENT,
     Job,
     Loading,
+    Looking,
     Opening,
     Pending,
     Reading,
@@ -35,15 +35,18 @@ from tokenix.kernel.images import (
     Return,
     Saving,
     info_of,
+    number_of,
     path_of,
+    sorted_out,
     title,
 )
 from tokenix.kernel.lifecycle import Lifecycle
 from tokenix.kernel.process import Process
 from tokenix.kernel.state import Hold, State
-from tokenix.mm.ids import Pid, Ticket
+from tokenix.mm.ids import Pid
 
-UNSENT = Ticket(0)
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+"""Of a file: it is not there any more, or a directory is in its place or not above it."""
 
 # ---- calls ----
 
@@ -56,8 +59,9 @@ def open_images(kernel: Lifecycle, call: Call, request: ImageDir) -> None:
     if images.open or images.jobs:
         raise error(errno.EBUSY, "there is an image directory already")
     job = Opening(
-        ticket=UNSENT, path="", deadline_s=0.0, call_id=call.call_id, resume=request.resume
-    )
+        ticket=UNSENT, path="", deadline_s=0.0, call_id=call.call_id,
+        directory=request.directory, resume=request.resume,
+    )  # fmt: skip
     images.start(job, lambda ticket: OpenImages(ticket, request.directory), 0, kernel.now_s)
 
 
@@ -152,7 +156,7 @@ def look(kernel: Lifecycle) -> None:
     due = kernel.images.take_due(kernel.now_s)
     process = None if due is None else kernel.processes.get(due)
     if process is not None:
-        _save_idle(kernel, process)
+        imagewriting.save_idle(kernel, process)
     _return_next(kernel)
 
 
@@ -167,55 +171,7 @@ def work(kernel: Lifecycle) -> None:
             if kernel.memory.awaits(pid):
                 kernel.move(process, State.FETCHING)
         if process.state in (State.NEW, State.SWAPPED) and pending.problem is None:
-            _save(kernel, process, pending)
-
-
-def _save(kernel: Lifecycle, process: Process, pending: Pending) -> None:
-    pages, computed = imagepages.pin(kernel.memory, process)
-    try:
-        meta = describe(kernel, process, computed)
-    except KernelError as why:
-        imagepages.unpin(kernel.memory, [page.slot for page in pages])
-        pending.problem = why
-        return
-    del kernel.images.pending[process.pid]
-    job = Saving(
-        ticket=UNSENT, path=pending.path, deadline_s=0.0, call_id=pending.call_id,
-        who=pending.who, pid=process.pid, slots=[page.slot for page in pages],
-        out=process.out, ends=process.ends, stopped=bool(process.hold & Hold.SIGNAL),
-    )  # fmt: skip
-    process.out, process.ends = deque(), 0
-    command = SaveImage(UNSENT, pending.path, meta, tuple(pages))
-    _start_saving(kernel, job, command)
-
-
-def _save_idle(kernel: Lifecycle, process: Process) -> None:
-    """With the pages that are in the host tier just now: it goes on as it is."""
-    images = kernel.images
-    pages, computed = imagepages.pin(kernel.memory, process)
-    try:
-        meta = describe(kernel, process, computed)
-        problem = images.lacks_room(len(meta), len(pages))
-        if problem is not None:
-            raise problem
-    except KernelError as why:
-        imagepages.unpin(kernel.memory, [page.slot for page in pages])
-        kernel.trace.add(kernel.now_s, process.pid, "no-image", reason=why.message)
-        return
-    images.serial += 1
-    path = f"{IDLE}{images.serial}{SUFFIX}"
-    job = Saving(
-        ticket=UNSENT, path=path, deadline_s=0.0, pid=process.pid,
-        slots=[page.slot for page in pages],
-    )  # fmt: skip
-    _start_saving(kernel, job, SaveImage(UNSENT, path, meta, tuple(pages)))
-
-
-def _start_saving(kernel: Lifecycle, job: Saving, command: SaveImage) -> None:
-    size = len(command.meta) + len(command.pages) * kernel.info.frame_bytes
-    path, meta, pages = command.path, command.meta, command.pages
-    kernel.images.start(job, lambda t: SaveImage(t, path, meta, pages), size, kernel.now_s)
-    kernel.trace.add(kernel.now_s, job.pid, "save", image=path, pages=len(pages), bytes=size)
+            imagewriting.save(kernel, process, pending)
 
 
 def _read(kernel: Lifecycle, path: str, call_id: int | None, who: Principal) -> None:
@@ -228,22 +184,25 @@ def _read(kernel: Lifecycle, path: str, call_id: int | None, who: Principal) -> 
 
 def done(kernel: Lifecycle, event: ImageDone) -> None:
     """A command has ended, perhaps long after anybody wanted it."""
-    job = kernel.images.jobs.pop(event.ticket)
+    images = kernel.images
+    job = images.jobs.pop(event.ticket)
     if event.error:
-        kernel.images.stats.failed += 1
+        images.stats.failed += 1
         kernel.trace.add(kernel.now_s, None, "image-failed", image=job.path, reason=event.reason)
+    if event.error in GONE and images.open and not isinstance(job, Looking):
+        images.look_again(kernel.now_s)
     if isinstance(job, Saving):
         imagepages.unpin(kernel.memory, job.slots)
     if not job.given_up:
         _conclude(kernel, job, event)
     elif isinstance(job, Saving) and not event.error:
-        kernel.images.remove(job.path, kernel.now_s)  # its process went on, or ended
+        images.remove(job.path, kernel.now_s)  # its process went on, or ended
     elif isinstance(job, Saving):
-        kernel.images.drop_draft(job.path, kernel.now_s)
+        images.drop_draft(job.path, kernel.now_s)
     elif isinstance(job, Loading):
         imagepages.give_back(kernel.memory, job.pages)
-    elif isinstance(job, Removing) and not event.error:
-        kernel.images.files.pop(job.path, None)
+    elif isinstance(job, Removing) and _is_free(event):
+        images.files.pop(job.path, None)
     _return_next(kernel)
 
 
@@ -252,8 +211,11 @@ def _conclude(kernel: Lifecycle, job: Job, event: ImageDone) -> None:
     match job:
         case Opening():
             _opened(kernel, job, event)
+        case Looking():
+            if not event.error:
+                kernel.images.note_found(event.files)
         case Saving() if job.idle:
-            _saved_idle(kernel, job, event)
+            imagewriting.saved_idle(kernel, job, event)
         case Saving():
             _saved(kernel, job, event)
         case Reading():
@@ -261,9 +223,14 @@ def _conclude(kernel: Lifecycle, job: Job, event: ImageDone) -> None:
         case Loading():
             _loaded(kernel, job, event)
         case Removing():
-            if not event.error or event.error == errno.ENOENT:
+            if _is_free(event):
                 kernel.images.files.pop(job.path, None)
             _answer(kernel, job, _failure(job, event) if event.error and not job.pid else job.pid)
+
+
+def _is_free(event: ImageDone) -> bool:
+    """Of an unlink: whether the name has no image any more."""
+    return not event.error or event.error in GONE
 
 
 def _opened(kernel: Lifecycle, job: Opening, event: ImageDone) -> None:
@@ -271,10 +238,13 @@ def _opened(kernel: Lifecycle, job: Opening, event: ImageDone) -> None:
     if event.error:
         _answer(kernel, job, error(event.error, f"no images can be kept there: {event.reason}"))
         return
-    images.open, images.files = True, dict(event.files)
+    images.open, images.directory = True, job.directory
+    images.files, strays = sorted_out(event.files)
+    strays += event.strays
+    if strays:
+        kernel.trace.add(kernel.now_s, None, "image-strays", count=len(strays), first=min(strays))
     left = [path for path in images.files if path.startswith(IDLE)]
-    numbers = [path.removeprefix(IDLE).removesuffix(SUFFIX) for path in left]
-    images.serial = max((int(number) for number in numbers if number.isdigit()), default=0)
+    images.serial = max(map(number_of, left), default=0)
     assert job.call_id is not None
     images.returning = Return(job.call_id)
     if job.resume:
@@ -327,21 +297,10 @@ def _go_on(kernel: Lifecycle, job: Saving) -> None:
     kernel.serve_readers(process)
 
 
-def _saved_idle(kernel: Lifecycle, job: Saving, event: ImageDone) -> None:
-    images = kernel.images
-    if event.error:
-        return
-    old = images.kept.pop(job.pid, None)
-    images.files[job.path], images.kept[job.pid] = event.size_bytes, job.path
-    images.stats.saved += 1
-    if old is not None:
-        images.remove(old, kernel.now_s)
-
-
 def _understood(kernel: Lifecycle, job: Reading, event: ImageDone) -> None:
     """The meta of an image: make the process, and ask for its pages."""
     if event.error:
-        if event.error == errno.ENOENT:
+        if event.error in GONE:
             kernel.images.files.pop(job.path, None)
         _refuse(kernel, job, _failure(job, event))
         return
@@ -417,7 +376,7 @@ def _loaded(kernel: Lifecycle, job: Loading, event: ImageDone) -> None:
 def _keep(kernel: Lifecycle, pid: Pid, path: str) -> None:
     """It is idle again, and its image is still good."""
     images = kernel.images
-    images.drop_due(pid)
+    images.idlers.drop(pid)
     images.kept[pid] = path
     if images.returning is not None:
         images.returning.came += 1

@@ -1,8 +1,46 @@
-"""Every limit of the kernel, by name. How limits relate is asserted here."""
+"""Every limit of the kernel, by name. What each may be, and how limits relate, is asserted here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tokenix.mm.prefix import POLICIES
+
+MOST = 1 << 62
+"""Of what is counted."""
+SOON_S, DAY_S, YEAR_S = 1e-3, 86_400.0, 365 * 86_400.0
+"""A pause is no shorter, so that nobody spins, and what a timer is made of no longer: waits of the
+operating system end at some hundred years."""
+
+RANGES: dict[str, tuple[float, float]] = {
+    "max_processes": (1, MOST),
+    "max_zombies": (1, MOST),
+    "default_max_tokens": (1, MOST),
+    "pipe_tokens": (1, MOST),
+    "stdin_tokens": (0, MOST),
+    "max_forks": (1, MOST),
+    "max_shm_share": (0.0, 0.99),  # processes need frames too
+    "trace_events": (1, 1 << 31),
+    "max_metered_tenants": (0, MOST),
+    "listed_processes": (1, MOST),
+    "listed_pages": (1, MOST),
+    "max_waiting_calls": (0, MOST),
+    "copy_retry_s": (SOON_S, DAY_S),
+    "lost_copy_s": (0.0, YEAR_S),
+    "max_faults": (1, MOST),
+    "reclaim_low_share": (0.0, 0.5),
+    "reclaim_high_share": (0.0, 0.5),
+    "sink_low_share": (0.0, 0.5),
+    "sink_high_share": (0.0, 0.5),
+    "sink_held_s": (0.0, YEAR_S),
+    "sink_lead_s": (-YEAR_S, YEAR_S),
+    "image_idle_s": (SOON_S, YEAR_S),
+    "image_retries": (0, 100),
+    "image_retry_s": (SOON_S, DAY_S),
+    "max_image_bytes": (0, MOST),
+    "image_io_s": (SOON_S, YEAR_S),
+    "image_bytes_per_s": (1e3, 1e15),
+    "attention_every": (1, MOST),
+}
+"""What each number may be, both ends included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +92,10 @@ class Params:
     """Pages of a paused stream sink only if nothing is owed to its reader for so long."""
     image_idle_s: float | None = None
     """A process that has waited for input so long gets an image; None: none does."""
+    image_retries: int = 10
+    """An idle image that could not be written is tried again so often ..."""
+    image_retry_s: float = 5.0
+    """... after a pause that begins with so much and doubles each time, up to a day."""
     max_image_bytes: int = 16 << 30
     """Of all images together; suspend gives ENOSPC above."""
     image_io_s: float = 30.0
@@ -70,23 +112,24 @@ class Params:
     """Fill freed frames with junk (tests)."""
 
     def __post_init__(self) -> None:
-        assert 0 < self.max_zombies <= self.max_processes, "max_zombies: at most max_processes"
-        for name in (
-            "default_max_tokens", "pipe_tokens", "max_faults", "max_forks", "listed_processes",
-            "listed_pages",
-        ):  # fmt: skip
-            assert getattr(self, name) >= 1, f"{name}: at least 1"
-        for name in ("stdin_tokens", "max_waiting_calls", "max_metered_tenants", "max_image_bytes"):
-            assert getattr(self, name) >= 0, f"{name}: at least 0"
-        for name in ("trace_events", "attention_every"):
-            assert getattr(self, name) >= 1, f"{name}: at least 1"
-        for name in ("image_io_s", "image_bytes_per_s"):
-            assert getattr(self, name) > 0, f"{name}: above 0"
-        assert 0 <= self.max_shm_share < 1, "max_shm_share: below 1, processes need frames too"
+        for field in fields(self):
+            value, name = getattr(self, field.name), field.name
+            if field.type is bool:
+                assert isinstance(value, bool), f"{name} must be true or false, not {value!r}"
+            elif name in RANGES and not (name == "image_idle_s" and value is None):
+                _check(name, value, whole=field.type is int)
+        assert self.max_zombies <= self.max_processes, "max_zombies: at most max_processes"
         for tier in ("reclaim", "sink"):
             low, high = getattr(self, f"{tier}_low_share"), getattr(self, f"{tier}_high_share")
-            assert 0 <= low <= high <= 0.5, (
-                f"{tier}_low_share: at most {tier}_high_share, and that at most 0.5"
-            )
-        assert self.image_idle_s is None or self.image_idle_s > 0, "image_idle_s: above 0"
+            assert low <= high, f"{tier}_low_share: at most {tier}_high_share"
         assert self.prefix_policy in POLICIES, f"prefix_policy: {', '.join(POLICIES)}"
+
+
+def _check(name: str, value: object, whole: bool) -> None:
+    """That it is a number in its range; of what is counted, a whole one."""
+    kind = "a whole number" if whole else "a number"
+    good = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    assert good, f"{name} must be {kind}, not {value!r}"
+    low, high = RANGES[name]
+    inside = low <= value <= high  # type: ignore[operator]  # a number
+    assert inside, f"{name} must be {kind} between {low:,} and {high:,}, not {value!r}"

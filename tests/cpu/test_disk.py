@@ -1,6 +1,9 @@
 """The device's disk tier: what goes wrong there is a failed page, and delays nobody else."""
 
 import errno
+import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -27,6 +30,7 @@ from tokenix.drivers.swapfile import ALIGNMENT
 from tokenix.tests.cpu.conftest import TINY
 from tokenix.tests.cpu.test_device import PATIENCE_S, Bench, Scripted, row
 from tokenix.tests.device.swap import flip_bit, truncate
+from tokenix.tests.tidy.tree import ROOT
 
 
 class DiskFaults(Scripted):
@@ -272,6 +276,41 @@ def test_no_host_slots_is_allowed(tmp_path):
     assert bench.do(Store, stores((0, 0))).bad == (0,)
     assert bench.do(Fetch, fetches((0, 0))).bad == (0,)
     bench.device.close()
+
+
+HANGS = """
+import sys, threading, time
+from tokenix.drivers import queued
+from tokenix.drivers.ops import Fetch, OpenImages, PageSave, SaveImage
+from tokenix.tests.cpu.test_disk import DiskBench, fetches
+
+class Stuck(DiskBench):
+    def hang(self, *_):
+        self.inside.release()
+        threading.Event().wait()
+
+queued.CLOSE_S = 0.2
+bench = Stuck(sys.argv[1], list(range(64)))
+bench.inside = threading.Semaphore(0)
+bench.do(OpenImages, sys.argv[1])
+bench.store((0, 0))
+setattr(bench.faults, sys.argv[2], bench.hang)
+bench.start(Fetch, fetches((0, 4)))
+bench.start(SaveImage, "saved/t-red/one.img", b"meta", (PageSave(0, 1),))
+bench.inside.acquire()
+bench.device.close()
+print("closed")
+"""
+
+
+@pytest.mark.parametrize("call", ["preadv", "pwritev", "fsync"])
+def test_a_disk_that_hangs_keeps_neither_close_nor_the_end_of_the_process(tmp_path, call):
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, str(tmp_path), call],
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".lib")},
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
 
 
 def test_close_gives_the_file_back(tmp_path, tokens):

@@ -213,9 +213,10 @@ def test_a_session_does_not_notice_a_bad_disk(kind: str, expected: Heard) -> Non
     plan = FaultPlan(0, {}, (Fault(kind, delay_s=60.0),))  # type: ignore[arg-type]
     machine = boot(params=IDLE, faults=plan)
     pid, heard = session(machine)
-    machine.run(until_s=200.0)
+    machine.run(until_s=7.0)
     assert second_turn(machine, pid, heard) == expected
-    assert machine.kernel.images.stats.failed and not machine.kernel.images.kept
+    assert machine.kernel.images.stats.failed == (kind == "fail_save")
+    assert not machine.kernel.images.kept
     if kind != "hang_save":
         while machine.kernel.images.jobs:
             machine.advance()
@@ -245,7 +246,54 @@ def test_a_full_disk_costs_the_image_only(expected: Heard) -> None:
     session(small)
     small.run(until_s=20.0)
     events = [event.kind for event in small.kernel.trace.since(0, 999)]
-    assert events.count("no-image") == 1 and not files_of(small)
+    assert events.count("no-image") == 3 and not files_of(small), "at 2, 7 and 17 s"
+
+
+def test_it_is_tried_again_while_it_waits(expected: Heard) -> None:
+    """A disk that was full for a moment: 5, 10, 20 ... seconds later, and no more often."""
+    files = ImageFiles(capacity_bytes=100)
+    machine = boot(files, params=IDLE)
+    pid, heard = session(machine)
+    machine.run(until_s=30.0)
+    assert machine.kernel.images.stats.failed == 3 and not files_of(machine)
+    files.capacity_bytes = 1 << 20
+    machine.run(until_s=45.0)
+    assert machine.kernel.images.stats.saved == 1 and len(files_of(machine)) == 1
+    machine.run(until_s=1e4)
+    assert machine.kernel.images.stats.saved == 1, "once it is there it stays"
+    after = reboot(machine, resume=True, params=IDLE)
+    (stat,) = after.call(Ps()).processes
+    assert second_turn(machine, pid, Heard(list(heard.outputs), list(heard.ends), heard.text))
+    assert second_turn(after, stat.pid, heard) == expected
+
+
+def test_it_is_not_tried_for_ever_nor_for_who_runs_on() -> None:
+    params = Params(poison=True, image_idle_s=2.0, image_retries=4)
+    machine = boot(ImageFiles(capacity_bytes=100), params=params)
+    pid, _ = session(machine)
+    machine.run(until_s=1e4)
+    assert machine.kernel.images.stats.failed == 1 + 4
+    other, _ = session(machine, prompt=PROMPT[1:])
+    machine.run(until_s=machine.now_s + 4.0)
+    assert machine.kernel.images.stats.failed == 6
+    machine.call(Kill(other, Signal.KILL))
+    machine.run(until_s=machine.now_s + 1e4)
+    assert machine.kernel.images.stats.failed == 6, "it is gone"
+    machine.call(Kill(pid, Signal.KILL))
+    for each in (pid, other):
+        machine.call(Wait(each))
+    audit.check_idle(machine.kernel)
+
+
+def test_behind_an_attempt_that_hangs_there_is_no_other() -> None:
+    """It keeps the slots that it was given."""
+    plan = FaultPlan(0, {}, (Fault("hang_save"),))
+    machine = boot(params=IDLE, faults=plan)
+    session(machine)
+    machine.run(until_s=1000.0)
+    saves = [event for event in machine.kernel.trace.since(0, 999) if event.kind == "save"]
+    assert len(saves) == 1 and len(machine.kernel.images.jobs) == 1
+    assert machine.kernel.images.next_wake_s() is not None, "should the disk come back"
 
 
 def test_a_process_cannot_be_resumed_twice_by_its_idle_image() -> None:

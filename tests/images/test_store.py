@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tokenix.drivers.imagefile import BadImage, Head
-from tokenix.drivers.imagestore import ImageStore
+from tokenix.drivers.imagestore import ImageStore, Listing
 from tokenix.drivers.swapfile import DiskIo
 from tokenix.tests.tidy.tree import ROOT
 
@@ -23,7 +23,7 @@ HEAD = Head(b"meta", (1, 2, 3), 5000)
 @pytest.fixture
 def store(tmp_path: Path) -> ImageStore:
     store = ImageStore()
-    assert store.open(str(tmp_path / "images")) == ()
+    assert store.open(str(tmp_path / "images")) == Listing()
     return store
 
 
@@ -43,7 +43,7 @@ def test_what_was_saved_is_there(store: ImageStore, tmp_path: Path) -> None:
     assert store.save(PATH, HEAD, PAGES) == HEAD.file_bytes
     assert load(store) == [bytes(page) for page in PAGES]
     store.close()
-    assert ImageStore().open(str(tmp_path / "images")) == ((PATH, HEAD.file_bytes),)
+    assert ImageStore().open(str(tmp_path / "images")).images == ((PATH, HEAD.file_bytes),)
 
 
 def test_nobody_else_may_look(store: ImageStore, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_killed_in_the_middle_of_a_save(tmp_path: Path, moment: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], env=env, check=False)
     assert done.returncode == -9
     store = ImageStore()
-    assert [path for path, _ in store.open(str(tmp_path))] == [PATH]
+    assert [path for path, _ in store.open(str(tmp_path)).images] == [PATH]
     assert names(tmp_path) == [".lock", PATH]
     renamed = moment == "fsync 1"
     assert store.read(PATH).meta == (b"meta" if renamed else b"older")
@@ -159,7 +159,7 @@ def test_what_was_being_written_is_removed(store: ImageStore, tmp_path: Path) ->
     (folder / "notes.txt").write_bytes(b"mine")
     (folder / "link.img").symlink_to(folder / "one.img")
     store.close()
-    assert [path for path, _ in ImageStore().open(str(tmp_path / "images"))] == [PATH]
+    assert [path for path, _ in ImageStore().open(str(tmp_path / "images")).images] == [PATH]
     assert not (folder / ".tmp-two.img").exists() and (folder / "notes.txt").exists()
 
 
@@ -195,7 +195,7 @@ def test_one_kernel_at_a_time(store: ImageStore, tmp_path: Path) -> None:
     other.wait()
     other.stdin.close()
     other.stdout.close()
-    assert store.open(directory) == ()
+    assert store.open(directory) == Listing()
 
 
 @pytest.mark.parametrize("missing", ["", "no/such/parent", "file"])

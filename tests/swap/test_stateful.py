@@ -46,7 +46,7 @@ class Swap(RuleBasedStateMachine):
         self.now_s = 0.0
         self._tickets = self._pids = 0
         info = DeviceInfo("naive", FRAMES, PAGE, 16, SLOTS, 256, 1 << 20, 0.01, 1e3, 1e-4, 1e-4)
-        params = Params(sink_low_share=0.5, sink_high_share=0.5, sink_lead_s=-1e9, sink_held_s=0.0)
+        params = Params(sink_low_share=0.5, sink_high_share=0.5, sink_lead_s=-1e6, sink_held_s=0.0)
         self.memory = Memory(info, self.tier.submit, self._ticket, params)
         self.answers: list[object] = []
         self.file = SwapFile(
