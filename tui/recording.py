@@ -12,12 +12,20 @@ from typing import IO, Final, cast
 import msgspec
 
 from tokenix.syscalls.types import Pid
+from tokenix.tui.beside import Asker, Beside
 from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.source import Source, View
 
 FORMAT: Final = "tokenix top 1"
+LOOK: Final = Snapshot.__struct_fields__
 FLUSH_LOOKS: Final = 10
 """So many looks at most are lost when the program is killed."""
+
+
+class Recorded(Snapshot, frozen=True):
+    """A look as it is written."""
+
+    beside: Beside = Beside()
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -43,6 +51,7 @@ class Recorder:
     def __init__(self, source: Source, path: Path, prompts: bool) -> None:
         self._source, self._prompts = source, prompts
         self._file = _open(path, "wb")
+        self._asker = Asker(prompts)
         self._lock = threading.Lock()
         self._looks = 0
         self._write(Head(FORMAT))
@@ -53,7 +62,9 @@ class Recorder:
 
     def pull(self) -> Snapshot:
         look = self._source.pull()
-        self._write(look if self._prompts else nameless(look))
+        beside = self._asker.ask(self._source.view(), look.time_s, look.figures)
+        kept = look if self._prompts else nameless(look)
+        self._write(Recorded(**{name: getattr(kept, name) for name in LOOK}, beside=beside))
         return look
 
     def watch(self, pids: Sequence[Pid]) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from tokenix.syscalls.types import Pid
+from tokenix.tui.beside import Recall
+from tokenix.tui.recalled import Recalled
 from tokenix.tui.recording import read_lines
 from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.source import View
@@ -25,6 +27,7 @@ class Replay:
         self._lines, times = read_lines(path)
         self._offsets_s = [taken_s - times[0] for taken_s in times]
         self._decoder = msgspec.json.Decoder(Snapshot)
+        self._recalled = Recalled(self, Recall(self._lines))
         self._lock = threading.Lock()
         self._speed = speed
         self._held = False
@@ -63,8 +66,13 @@ class Replay:
             self._move(self._position_s())
             self._speed = speed
 
+    @property
+    def line(self) -> int:
+        """Of the look that is due, counted from 0."""
+        return bisect_right(self._offsets_s, self.position_s) - 1
+
     def pull(self) -> Snapshot:
-        due = bisect_right(self._offsets_s, self.position_s) - 1
+        due = self.line
         try:
             return self._decoder.decode(self._lines[due])
         except msgspec.DecodeError as problem:
@@ -75,9 +83,7 @@ class Replay:
         """All are as they were."""
 
     def view(self) -> View:
-        raise OSError(
-            errno.ENODATA, "a recording holds looks and nothing that is asked beside them"
-        )
+        return self._recalled
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -106,6 +106,18 @@ class Machine:
         self.done.append(("nice", pid, nice))
         return 0
 
+    def plan(self) -> None:
+        raise PermissionError(errno.EPERM, "it says nothing of its plans")
+
+    def trace(self, since: int = 0, limit: int = 1000) -> None:
+        raise PermissionError(errno.EPERM, "only root may trace all processes")
+
+    def prefixes(self, limit: int = 64) -> None:
+        raise PermissionError(errno.EPERM, "it says nothing of prefixes")
+
+    def framemap(self, tier: str = "frames") -> None:
+        raise PermissionError(errno.EPERM, "it has no maps")
+
     def _check(self, pid: Pid) -> None:
         if pid == 13:
             raise PermissionError(errno.EPERM, "process 13 is another tenant's")

@@ -51,6 +51,7 @@ class ProcessScreen(Page, Acts):
     def __init__(self, pid: Pid) -> None:
         super().__init__()
         self._window = 0
+        self._time_s = 0.0
         self._open(pid)
 
     def _open(self, pid: Pid) -> None:
@@ -81,6 +82,9 @@ class ProcessScreen(Page, Acts):
     # ---- looks ----
 
     def show(self, look: Snapshot) -> None:
+        if look.time_s < self._time_s:  # back in a recording, or another machine
+            self._events.clear()
+        self._time_s = look.time_s
         found = next((each for each in look.processes if each.pid == self.pid), None)
         if found is not None:
             self._process = found
