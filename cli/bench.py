@@ -29,6 +29,7 @@ for _name, _place in (
     ("grammar", "tokenix.cli.benchgrammar:grammar"),
     ("kv-quality", "tokenix.cli.kvquality:kv_quality"),
     ("load", "tokenix.cli.benchload:load"),
+    ("profile", "tokenix.cli.benchprofile:profile"),
     ("socket", "tokenix.cli.benchsocket:socket"),
     ("startup", "tokenix.cli.benchstartup:startup"),
     ("swap", "tokenix.cli.benchswap:swap"),

@@ -59,6 +59,7 @@ def check_idle(kernel: Kernel) -> None:
         assert valid <= memory.index.count_idle() + pinned, "places are kept for nobody"
     assert not list(memory.copies.transfers.peek_all()), "transfers leak"
     assert not kernel.readers and not kernel.waiters, "blocked calls leak"
+    assert kernel.parked_reads == 0, "they are counted"
     images = kernel.images
     assert not images.jobs and not images.pending and not images.kept, "images leak"
 

@@ -5,7 +5,8 @@
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.ops import Decodes, Forward, Poison, Row, TableDelta
@@ -19,8 +20,7 @@ from tokenix.sched.plan import Plan, Run
 from tokenix.sched.scheduler import Scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(msgspec.Struct, frozen=True):
     """The forward pass that the device is running."""
 
     ticket: Ticket

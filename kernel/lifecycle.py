@@ -59,6 +59,8 @@ class Lifecycle:
         self.segments = Segments()
         self.readers: dict[Pid, deque[WaitingCall]] = {}
         """Blocked reads, first come first served."""
+        self.parked_reads = 0
+        """How many they are."""
         self.waiters: dict[int, WaitingCall] = {}
         """Blocked waits, by call id."""
         self.now_s = 0.0
@@ -311,6 +313,7 @@ class Lifecycle:
         """Forget a zombie; its readers are told that it is gone."""
         self._forget(process)
         for waiting in self.readers.pop(process.pid, ()):
+            self.parked_reads -= 1
             self.reply(waiting.call_id, error(errno.ESRCH, f"process {process.pid} was reaped"))
         self._release_waiters()
         return end_of(process)
@@ -323,12 +326,13 @@ class Lifecycle:
 
     def park(self, call: Call, request: Read | Wait) -> None:
         """Block a call until its process has something for it."""
-        parked = len(self.waiters) + sum(len(queue) for queue in self.readers.values())
+        parked = len(self.waiters) + self.parked_reads
         if parked >= self.params.max_waiting_calls:
             raise error(errno.EAGAIN, f"{parked} calls are blocked already", 1.0)
         waiting = WaitingCall(call.call_id, call.principal, request)
         if isinstance(request, Read):
             self.readers.setdefault(request.pid, deque()).append(waiting)
+            self.parked_reads += 1
             self.processes[request.pid].quiet_until = 0
         else:
             self.waiters[call.call_id] = waiting
@@ -349,6 +353,7 @@ class Lifecycle:
             for waiting in queue:
                 if waiting.call_id == call_id and (who.root or waiting.principal == who):
                     queue.remove(waiting)
+                    self.parked_reads -= 1
                     if not queue:
                         del self.readers[pid]
                     return waiting
@@ -361,12 +366,13 @@ class Lifecycle:
             request = waiting[0].request
             assert isinstance(request, Read)
             if process.eof_sent:
-                self.reply(waiting.popleft().call_id, end_of_file(process))
-                continue
-            result = self.take_output(process, request.max_tokens)
-            if result is None:
+                answer: object = end_of_file(process)
+            else:
+                answer = self.take_output(process, request.max_tokens)
+            if answer is None:
                 return
-            self.reply(waiting.popleft().call_id, result)
+            self.reply(waiting.popleft().call_id, answer)
+            self.parked_reads -= 1
         self.readers.pop(process.pid, None)
 
     def take_output(self, process: Process, max_tokens: int) -> ReadResult | None:

@@ -4,21 +4,23 @@
                                 +--> Kernel.step --> commands --> device.submit
     device --wake()/poll()------+                      replies --> the callers' futures
 
-One thread of its own. It sleeps on a condition until a call comes, the device wakes it, or the
-kernel's next timer is due; nothing it does waits for a reader or for a disk.
+One thread of its own. It sleeps on a condition until a call comes or the kernel's next timer is
+due; nothing it does waits for a reader or for a disk. What the device has done is handled by the
+thread that did it, unless another is at it: between two passes nobody has to wake up first. Replies
+are left to our own thread, which has time for them while the device computes.
 """
 
 import errno
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
 from tokenix.drivers.device import Device
-from tokenix.drivers.ops import Completion
 from tokenix.kernel.calls import Asks, KernelError, Principal, Request, error
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.event import Call, Event, Reply
@@ -43,8 +45,15 @@ class Pump:
         self._lock = threading.Condition()
         self._inbox: list[Call] = []
         self._woken = False
+        """The device has something, and whoever is in a turn may have looked before that."""
+        self._next_s: float | None = None
+        """When the kernel has to be called at the latest."""
         self._closing = False
         self._failure: BaseException | None = None
+        self._turning = threading.Lock()
+        """Held in a turn: the kernel has one caller at a time. Taken before `_lock`."""
+        self._replies: deque[Reply] = deque()
+        """Not given to their callers yet."""
         self._askers: dict[int, Then] = {}
         self._call_ids = 0
         device.set_wake(self._wake)
@@ -86,15 +95,29 @@ class Pump:
             self._lock.notify()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+        with self._turning:  # of a device's thread
+            pass
         self._device.close()
 
     def _now_s(self) -> float:
         return self._clock() - self._epoch_s
 
     def _wake(self) -> None:
-        with self._lock:
-            self._woken = True
-            self._lock.notify()
+        """On a thread of the device: it has done something."""
+        self._woken = True
+        if not self._turning.acquire(blocking=False):
+            with self._lock:
+                self._lock.notify()
+            return
+        try:
+            self._turn()
+        except BaseException as problem:
+            self._failure = problem
+        finally:
+            self._turning.release()
+        if self._replies or self._failure is not None:
+            with self._lock:
+                self._lock.notify()
 
     def _gone(self) -> KernelError:
         if os.getpid() != self._home:
@@ -105,50 +128,71 @@ class Pump:
 
     def _run(self) -> None:
         try:
-            while self._turn():
-                pass
+            while self._sleep():
+                with self._turning:
+                    self._turn()
+                self._answer()
         except BaseException as problem:
             self._failure = problem
-            raise
         finally:
             self._abandon()
+        if self._failure is not None:
+            raise self._failure
 
-    def _turn(self) -> bool:
-        """One step of the kernel and what follows from it. False when it is time to stop."""
-        calls = self._sleep()
-        if calls is None:
-            return False
+    def _sleep(self) -> bool:
+        """Wait until there is something to do. False when it is time to stop."""
+        with self._lock:
+            while not self._closing and self._failure is None:
+                if self._replies or self._is_due():
+                    return True
+                self._lock.wait(self._left_s())
+        return False
+
+    def _left_s(self) -> float | None:
+        """Seconds until the next timer, or until it is time to look again: no lock waits longer."""
+        if self._next_s is None:
+            return None
+        return min(self._next_s - self._now_s(), threading.TIMEOUT_MAX)
+
+    def _is_due(self) -> bool:
+        """Whether there is something for a turn. With `_lock` held."""
+        late = self._next_s is not None and self._next_s <= self._now_s()
+        return bool(self._inbox) or self._woken or late
+
+    def _turn(self) -> None:
+        """One step of the kernel and what follows from it; nothing if another thread was quicker.
+        With `_turning` held."""
+        with self._lock:
+            if self._closing or not self._is_due():
+                return
+            inbox: list[Event] = [*self._inbox]
+            self._inbox.clear()
+            self._woken = False
         now_s = self._now_s()
-        completions: list[Completion] = self._device.poll(now_s)
-        inbox: list[Event] = [*calls, *completions]
+        inbox += self._device.poll(now_s)
         for command in self._kernel.step(now_s, inbox):
             if isinstance(command, Reply):
-                self._answer(command)
+                self._replies.append(command)
             else:
                 self._device.submit(command, now_s)
-        return True
-
-    def _sleep(self) -> list[Call] | None:
-        """Wait until there is something to do; the calls that came in, None to stop."""
+        next_s = self._kernel.next_wake_s()
         with self._lock:
-            while True:
-                if self._closing:
-                    return None
-                wake_s = self._kernel.next_wake_s()
-                left_s = None if wake_s is None else wake_s - self._now_s()
-                if self._inbox or self._woken or (left_s is not None and left_s <= 0):
-                    calls, self._inbox = self._inbox, []
-                    self._woken = False
-                    return calls
-                self._lock.wait(left_s)
+            before_s, self._next_s = self._next_s, next_s
+            if next_s is not None and (before_s is None or next_s < before_s):
+                self._lock.notify()  # our own thread sleeps for too long
 
-    def _answer(self, reply: Reply) -> None:
-        then = self._askers.pop(reply.call_id, None)
-        if then is not None:
-            then(reply)
+    def _answer(self) -> None:
+        """Give out replies, on our own thread."""
+        replies = self._replies
+        while replies:
+            reply = replies.popleft()
+            then = self._askers.pop(reply.call_id, None)
+            if then is not None:
+                then(reply)
 
     def _abandon(self) -> None:
         """Nobody will answer the calls that are left."""
+        self._answer()
         with self._lock:
             self._closing = True
             left, self._askers = self._askers, {}

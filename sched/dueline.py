@@ -68,6 +68,8 @@ class DueLine:
         self, world: "World", tiers: tuple[int, ...] = (0, 1, 2)
     ) -> Iterator[tuple[float, Pid, Task]]:
         """(seconds until it is owed something, pid, task), the earliest first."""
+        if not self.sleepers and not self.loose:  # as mostly
+            return
         heap = [
             (world.owed_s(task), pid, task)
             for pid, task in self.loose.items()

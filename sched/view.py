@@ -1,11 +1,11 @@
 """What the planner knows of memory and the link when it plans: a frozen snapshot by the kernel."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryView:
+class MemoryView(msgspec.Struct, frozen=True):
     page_tokens: int
     total_frames: int
     free_frames: int
@@ -27,7 +27,7 @@ class MemoryView:
     """To bring a page of the swap file up to the host tier."""
     fetch_queue_s: float = 0.0
     """Seconds of copies queued from the swap file."""
-    frame_ceilings: Mapping[str, int] = field(default_factory=dict)
+    frame_ceilings: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Frames that a tenant may at most have, for those of whom that is said."""
     swap: bool = True
     """False where there is no host tier: every pause recomputes."""

@@ -107,6 +107,8 @@ class ModelStep:
         self._arena = arena
         self.max_position = min(config.max_context_tokens, arena.frames * arena.shape.page_tokens)
         self._cos, self._sin = rotary_tables(config, self.max_position)
+        # Asked once: a kernel lets go of the interpreter, and may have to wait for it afterwards.
+        self._parts = attention.count_parts(config.kv_heads, config.heads // config.kv_heads)
         self._shape = Shape(
             eps=config.rms_eps,
             heads=config.heads,
@@ -165,10 +167,7 @@ class ModelStep:
     ) -> tuple[Batch, Int32]:
         """Flatten chunks into token rows and query blocks; also the rows that want logits. The
         last block of each of `asking` gets a row of masses."""
-        kv_heads = self.config.kv_heads
-        group = self.config.heads // kv_heads
-        per_block = max(1, attention.MAX_SLOTS // group)
-        parts = attention.count_parts(kv_heads, group)
+        per_block = max(1, attention.MAX_SLOTS // (self.config.heads // self.config.kv_heads))
         positions, frames = [], []
         wanted: list[int] = []
         blocks: list[tuple[int, int, int, int, int]] = []
@@ -196,7 +195,7 @@ class ModelStep:
             frames=np.concatenate(frames),
             blocks=np.array(blocks, np.int32),
             tables=tables,
-            masses=np.zeros((asks, parts, pages), np.float32),
+            masses=np.zeros((asks, self._parts, pages), np.float32),
             cos=self._cos,
             sin=self._sin,
         )

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tokenix.mm.ids import Pid
 from tokenix.sched.plan import Plan
@@ -52,7 +53,7 @@ def watch(machine: Machine) -> list[int]:
         fresh = Scheduler(sched.policy, sched.tunables, sched.rates)
         fresh.controllers = copy.deepcopy(sched.controllers)
         fresh.queues = anew
-        unknown = fresh.plan(replace(memory, upsets=None), now_s)
+        unknown = fresh.plan(structs.replace(memory, upsets=None), now_s)
         assert ordered(made) == ordered(unknown)
         compared[0] += 1
         return made
