@@ -1,13 +1,11 @@
 """A comparison as a page of Markdown: figures are medians over rounds, with their range."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
+from tokenix.bench.compare.figures import FIGURES, GOALS, OURS, Figure, Line, ratio
 from tokenix.bench.compare.scenarios import Scenario
 
-OURS = "tokenix"
 DISTURBED = 0.15
 """Cores that others used; a run with more is marked."""
 
@@ -19,82 +17,24 @@ everything else on the machine used of its processors, and a `!` marks each roun
 {DISTURBED:g} cores of that. A ratio is this project's figure to the best of the others that served
 everything, above 1 where this project's is better."""
 
-Line = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A column: how it is read from a run's summary, and which way is better."""
-
-    title: str
-    read: Callable[[Line], float | None]
-    digits: int = 0
-    more_is_better: bool | None = None
-    """None: not compared."""
-
-
-def _of(name: str) -> Callable[[Line], float | None]:
-    return lambda summary: summary[name]
-
-
-def _of_class(group: str, name: str) -> Callable[[Line], float | None]:
-    return lambda summary: summary["classes"].get(group, {}).get(name)
-
-
-def _prefill(summary: Line) -> float | None:
-    """Prompt tokens over the time to the first token of a lone request: HTTP and all."""
-    ttft_ms = summary["median_ttft_ms"]
-    return summary["load"]["prompt"]["mean"] / ttft_ms * 1e3 if ttft_ms else None
-
-
-def _decode(summary: Line) -> float | None:
-    tpot_ms = summary["median_tpot_ms"]
-    return 1e3 / tpot_ms if tpot_ms else None
-
-
-DONE = Figure("done", _of("completed"))
-STEADY = (
-    Figure("output tok/s", _of("output_throughput"), 0, True),
-    Figure("TTFT P50 ms", _of("median_ttft_ms"), 0, False),
-    Figure("TTFT P95 ms", _of("p95_ttft_ms"), 0, False),
-    Figure("TPOT P50 ms", _of("median_tpot_ms"), 1, False),
-    Figure("TPOT P95 ms", _of("p95_tpot_ms"), 1, False),
-    DONE,
-)
-MIXED = (
-    Figure("short TTFT P50 ms", _of_class("short", "median_ttft_ms"), 0, False),
-    Figure("short P95", _of_class("short", "p95_ttft_ms"), 0, False),
-    Figure("short P99", _of_class("short", "p99_ttft_ms"), 0, False),
-    Figure("short done", _of_class("short", "completed")),
-    Figure("long done", _of_class("long", "completed")),
-    Figure("long to its end ms", _of_class("long", "p99_e2el_ms"), 0, False),
-    Figure("longest gap ms", _of("max_itl_ms"), 0, False),
-    Figure("visible stalls", _of("visible_stalls"), 0, False),
-    Figure("output tok/s", _of("output_throughput"), 0, True),
-)
-FIGURES: dict[str, tuple[Figure, ...]] = {
-    "prefill": (
-        Figure("prompt tok/s", _prefill, 0, True),
-        Figure("TTFT P50 ms", _of("median_ttft_ms"), 0, False),
-        DONE,
-    ),
-    "one": (Figure("decode tok/s", _decode, 0, True), *STEADY),
-    "eight": STEADY, "many": STEADY, "mix": MIXED, "overload": MIXED,
-}  # fmt: skip
-
 
 def render(lines: Sequence[Line], scenarios: Sequence[Scenario], about: Line) -> str:
     """The page. `about`: machine, threads, date, the command."""
     peers = list(dict.fromkeys(line["peer"] for line in lines))
     runs = _latest(lines)
-    parts = [_head(lines, peers, about)]
-    for scenario in scenarios:
-        mine = {
+    by_scenario = {
+        scenario.name: {
             peer: [runs[key] for key in sorted(runs) if key[:2] == (scenario.name, peer)]
             for peer in peers
         }
-        if any(mine.values()):
-            parts.append(_section(scenario, mine))
+        for scenario in scenarios
+    }
+    parts = [_head(lines, peers, about), _goals(by_scenario)]
+    parts += [
+        _section(scenario, by_scenario[scenario.name])
+        for scenario in scenarios
+        if any(by_scenario[scenario.name].values())
+    ]
     parts.append(_commands(lines, peers))
     return "\n".join(parts)
 
@@ -132,6 +72,35 @@ def _head(lines: Sequence[Line], peers: Sequence[str], about: Line) -> str:
     ])  # fmt: skip
 
 
+def _goals(runs: dict[str, dict[str, list[Line]]]) -> str:
+    rows = []
+    for goal in GOALS:
+        mine = {
+            peer: lines
+            for peer, lines in runs.get(goal.scenario, {}).items()
+            if not goal.peers or peer in (OURS, *goal.peers)
+        }
+        (figure,) = (one for one in FIGURES[goal.scenario] if one.title == goal.figure)
+        reached = ratio(figure, mine)
+        if reached is not None:
+            against = ", ".join(goal.peers) or "the best of the others"
+            yes = "yes" if reached >= goal.factor else "no"
+            rows.append([goal.scenario, goal.figure, against, f"{goal.factor:g}",
+                         f"{reached:.2f}", yes])  # fmt: skip
+    stalls = [
+        line["summary"]["visible_stalls"]
+        for line in runs.get("overload", {}).get(OURS, [])
+        if "summary" in line
+    ]
+    if stalls:
+        rows.append(["overload", "visible stalls", "nobody", "0 stalls", f"{max(stalls)}",
+                     "no" if max(stalls) else "yes"])  # fmt: skip
+    if not rows:
+        return ""
+    titles = ["load", "figure", "against", "goal", "ratio", "reached"]
+    return f"## Goals\n\n{_table(titles, rows)}\n"
+
+
 def _section(scenario: Scenario, runs: dict[str, list[Line]]) -> str:
     figures = FIGURES[scenario.name]
     rows = []
@@ -164,36 +133,11 @@ def _cell(figure: Figure, lines: Sequence[Line]) -> str:
 
 
 def _ratios(figures: Sequence[Figure], runs: dict[str, list[Line]]) -> list[str]:
-    """Ours to the best of the others, by figure; nothing without both. A server counts as an other
-    only if it served everything, in each round."""
-    ours = [line["summary"] for line in runs.get(OURS, []) if "summary" in line]
-    others = [
-        [line["summary"] for line in lines]
-        for peer, lines in runs.items()
-        if peer != OURS and lines and all(_is_whole(line) for line in lines)
-    ]
-    if not ours or not others:
+    """Ours to the best of the others, by figure; nothing without both."""
+    ratios = [ratio(figure, runs) for figure in figures]
+    if all(one is None for one in ratios):
         return []
-    made = []
-    for figure in figures:
-        mine = _median(figure, ours)
-        theirs = [value for other in others if (value := _median(figure, other)) is not None]
-        if figure.more_is_better is None or mine is None or not theirs:
-            made.append("")
-            continue
-        best = max(theirs) if figure.more_is_better else min(theirs)
-        above, below = (mine, best) if figure.more_is_better else (best, mine)
-        made.append(f"**{above / below:.2f}**" if below else ("**1.00**" if not above else "-"))
-    return made
-
-
-def _is_whole(line: Line) -> bool:
-    return "summary" in line and line["summary"]["completed"] == line["summary"]["num_prompts"]
-
-
-def _median(figure: Figure, summaries: Sequence[Line]) -> float | None:
-    values = [value for summary in summaries if (value := figure.read(summary)) is not None]
-    return median(values) if values else None
+    return ["" if one is None else f"**{one:.2f}**" for one in ratios]
 
 
 def _commands(lines: Sequence[Line], peers: Sequence[str]) -> str:

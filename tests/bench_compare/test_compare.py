@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tokenix.bench.compare import machine
+from tokenix.bench.compare.figures import FIGURES
 from tokenix.bench.compare.llama import Llama
 from tokenix.bench.compare.openvino import OpenVino
 from tokenix.bench.compare.peer import Cache, Command, Place, Shape, Unavailable
-from tokenix.bench.compare.report import FIGURES, render
+from tokenix.bench.compare.report import render
 from tokenix.bench.compare.rounds import Comparison
 from tokenix.bench.compare.scenarios import AMPLE, SCENARIOS, TIGHT, Scenario, chosen
 from tokenix.bench.load.clients import Clients
@@ -162,6 +163,7 @@ def test_ratios_are_to_the_best_that_served_everything() -> None:
     assert rows["tokenix"][0].strip() == "200 (180-260)"
     ratios = [cell.strip() for cell in rows["**ratio**"]]
     assert ratios[:4] == ["**2.00**", "**1.50**", "**1.50**", "**1.00**"]
+    assert "| eight | output tok/s | the best of the others | 2 | 2.00 | yes |" in page
     assert rows["a"][-2].strip() == "0.30!!", "two rounds were disturbed"
 
 
