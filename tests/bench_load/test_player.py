@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import pty
 import re
 import signal
 import socket
@@ -327,3 +329,22 @@ def test_a_load_can_be_ended(number: signal.Signals, code: int) -> None:
         _, err = running.communicate(timeout=60)
         peer.close()
     assert running.returncode == code and not err
+
+
+def test_a_terminal_sees_how_far_it_is(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    with stub([[0.2, 0.4, 0.6]] * 30_000, tmp_path) as server:
+        words = ["bench", "load", "--url", server.url, "--requests", "3", "--output", "3"]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "tokenix.cli.main", *words], stderr=slave,
+            stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        )  # fmt: skip
+        os.close(slave)
+        seen = b""
+        with contextlib.suppress(OSError):  # the last one has closed it
+            while data := os.read(master, 4096):
+                seen += data
+        out, _ = running.communicate(timeout=60)
+        os.close(master)
+    assert running.returncode == 0 and b"completed 3" in out
+    assert b"streaming" in seen and b"tok/s" in seen
