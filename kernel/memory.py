@@ -246,7 +246,7 @@ class Memory(Landing):
         if not self.index.count():
             return
         full = (process.length - 1) // space.page_tokens
-        space.extend_keys(process.tokens, full)
+        space.extend_known_keys(process.tokens, full)
         found = self._find_known(space, full, self._costs(prefill_tokens_per_s))
         process.known_tokens = len(found) * space.page_tokens
 
@@ -257,7 +257,7 @@ class Memory(Landing):
         if not len(self.index.idle_blocks):
             return 0
         full = (process.length - 1) // space.page_tokens
-        space.extend_keys(process.tokens, full)
+        space.extend_known_keys(process.tokens, full)
         deep = self.index.lookup_deep(space.keys)
         costs = self._costs(prefill_tokens_per_s)
         tokens = len(deep) * space.page_tokens
@@ -300,7 +300,7 @@ class Memory(Landing):
         full = (process.length - 1) // space.page_tokens
         if space.computed != space.mapped * space.page_tokens or full <= space.mapped:
             return
-        space.extend_keys(process.tokens, full)
+        space.extend_known_keys(process.tokens, full)
         found = self._find_known(space, full, costs)
         space.attach(found)
         if process.state is not State.NEW:

@@ -150,6 +150,10 @@ class PrefixIndex:
             found.append(page)
         return found
 
+    def knows(self, key: bytes) -> bool:
+        """Whether there is such a page, wherever it is."""
+        return key in self._pages
+
     def lookup_deep(self, keys: Sequence[bytes]) -> list[Page]:
         """Of the longest run that matches from the start wherever it is, the pages that are in the
         swap file only and not on their way up."""

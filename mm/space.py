@@ -132,6 +132,12 @@ class AddressSpace:
             parent = self.keys[-1] if self.keys else self._root
             self.keys.append(chain_key(parent, tokens[vpn * step : (vpn + 1) * step]))
 
+    def extend_known_keys(self, tokens: Sequence[int], full_pages: int) -> None:
+        """The same, but not behind a page that cannot be found: nothing behind it can be, and
+        hashing a long prompt takes milliseconds."""
+        while len(self.keys) < full_pages and (not self.keys or self._index.knows(self.keys[-1])):
+            self.extend_keys(tokens, len(self.keys) + 1)
+
     def attach(self, pages: Sequence[Page]) -> None:
         """Map full pages behind what is mapped; they count as computed."""
         assert self.computed == self.mapped * self.page_tokens, "only behind full pages"

@@ -127,6 +127,21 @@ def test_unmapped_pages_stay_findable_until_reclaimed() -> None:
     pool.check()
 
 
+def test_a_prompt_is_hashed_as_far_as_it_is_known() -> None:
+    pool = Pool(4)
+    pool.space(TEN)
+    long = (*TEN[:8], *range(100, 500))
+    again = pool.space()
+    again.extend_known_keys(long, len(long) // 4)
+    assert len(again.keys) == 3  # two pages that are known, and the one where that ends
+    assert len(pool.index.lookup(again.keys)) == 2
+    again.extend_known_keys(long, len(long) // 4)
+    assert len(again.keys) == 3
+    stranger = pool.space(tenant="blue")
+    stranger.extend_known_keys(long, len(long) // 4)
+    assert len(stranger.keys) == 1 and pool.index.lookup(stranger.keys) == []
+
+
 def test_without_a_cache_nothing_is_kept() -> None:
     pool = Pool(cache=False)
     pool.space(TEN).truncate(0)

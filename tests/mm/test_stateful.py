@@ -107,7 +107,7 @@ class Spaces(RuleBasedStateMachine):
         life = Life(self.pool.space(tenant=tenant), tenant)
         self.lives.append(life)
         space, tokens = life.space, tuple(range(length))
-        space.extend_keys(tokens, (length - 1) // PAGE_TOKENS)
+        space.extend_known_keys(tokens, (length - 1) // PAGE_TOKENS)
         found = self.pool.index.lookup(space.keys)
         space.attach(found)
         life.tokens = tokens[: space.computed]
