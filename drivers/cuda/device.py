@@ -23,6 +23,7 @@ from tokenix.drivers.cuda.launcher import Kernel, Launcher
 from tokenix.drivers.cuda.layers import Layers
 from tokenix.drivers.cuda.step import MAX_PASS_TOKENS, MAX_ROWS, ModelStep
 from tokenix.drivers.cuda.swap import SwapLanes
+from tokenix.drivers.cuda.trial import Trial
 from tokenix.drivers.cuda.weights import DeviceWeights
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.faults import Faults
@@ -54,18 +55,16 @@ MakeKernels = Callable[[CudaDriver, ModelConfig, FrameShape, DenseKind], Mapping
 def compiled_kernels(
     driver: CudaDriver, config: ModelConfig, shape: FrameShape, kind: DenseKind
 ) -> Mapping[str, Kernel]:
-    """Kernels of the registry, compiled now or kept from another time. OSError ENODEV if they
-    cannot be compiled here; ValueError if there are none for a format of keys and values."""
-    cubins = Cubins(default_folder())
-    try:
-        kernels = build_kernels(_kernel_shape(config, shape, kind), driver.gpu.capability, cubins)
-    except RuntimeError as error:
-        raise OSError(errno.ENODEV, f"{error}; boot with driver='cpu'") from None
-    if not kernels.keys() >= {"append", "decode"}:
-        raise ValueError(
-            f"kv_dtype={shape.page.kind!r} has no kernels on GPUs yet; use bf16, f16 or f32"
-        )
-    return kernels
+    """Kernels of the registry, the quickest here of each op, compiled now or kept from another
+    time. OSError ENODEV if they cannot be compiled here."""
+    cubins, kernel_shape = Cubins(default_folder()), _kernel_shape(config, shape, kind)
+    with contextlib.closing(Trial(driver, kernel_shape)) as trial:
+        try:
+            return build_kernels(kernel_shape, driver.gpu.capability, cubins, trial.seconds)
+        except CudaError:
+            raise
+        except RuntimeError as error:
+            raise OSError(errno.ENODEV, f"{error}; boot with driver='cpu'") from None
 
 
 def _kernel_shape(config: ModelConfig, shape: FrameShape, kind: DenseKind) -> Shape:

@@ -1,0 +1,44 @@
+"""Kernels are launched for a trial as decode would, and leave nothing behind."""
+
+import pytest
+
+from tokenix.drivers.cuda.arguments import unpack
+from tokenix.drivers.cuda.driver import CudaDriver, OutOfDeviceMemory
+from tokenix.drivers.cuda.kernels.abi import APPEND, DECODE
+from tokenix.drivers.cuda.kernels.registry import Kernel, Shape
+from tokenix.drivers.cuda.trial import CONTEXT, ROUNDS, ROWS, SPLITS, TIMES, WARM, Trial
+
+SHAPE = Shape("bf16", "bf16", 2, 1, 64)
+
+
+@pytest.fixture
+def driver(fake):
+    driver = CudaDriver()
+    yield driver
+    driver.close()
+
+
+@pytest.mark.parametrize("op", [APPEND, DECODE], ids=lambda op: op.name)
+def test_a_kernel_is_launched_with_memory_of_its_own(driver, fake, op):
+    def grid(rows, splits=1):
+        return rows, splits, 1
+
+    trial = Trial(driver, SHAPE)
+    with fake.watched() as seen:
+        assert trial.seconds(Kernel(op, "cpp", b"image", 128, grid)) >= 0
+    trial.close()
+    assert len(seen) == WARM + ROUNDS * TIMES
+    symbol, blocks, packed = seen[0]
+    values = unpack(op, packed)
+    assert (symbol, blocks) == (op.name, (ROWS, SPLITS, 1))
+    addresses = [values[name] for name, kind in op.args if kind.endswith("*")]
+    assert len(set(addresses)) == len(addresses) and min(addresses) > 0
+    assert values["frame_words"] == 2 * 16 * 32 and values["max_pages"] * 16 == CONTEXT
+    assert (fake.used_bytes, fake.failures) == (0, [])
+
+
+def test_without_room_for_it_nothing_is_kept(driver, fake):
+    fake.machine(total_bytes=1 << 16)
+    with pytest.raises(OutOfDeviceMemory):
+        Trial(driver, SHAPE)
+    assert fake.used_bytes == 0
