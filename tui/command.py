@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -47,6 +48,13 @@ def top(
         float, Parameter(help="So many times as fast as it was.", validator=Number(gt=0, lte=64))
     ] = 1.0,
     demo: Annotated[bool, Parameter(help="Look at a machine that is simulated here.")] = False,
+    web: Annotated[
+        int | None,
+        Parameter(
+            help="Serve it to browsers on this machine at this port; needs tokenix[tui-web].",
+            validator=Number(gte=1, lte=65535),
+        ),
+    ] = None,
     config: Annotated[
         str | None,
         Parameter(env_var="TOKENIX_CONFIG", help="TOML file with a table [top] of settings."),
@@ -63,6 +71,15 @@ def top(
     if sort is not None and sort not in BY_NAME:
         raise UsageError(f"no column {sort!r} to sort by; there are {', '.join(BY_NAME)}")
     chosen = settings.read(config, refresh=refresh, sort=sort, theme=theme, prompts=prompts)
+    if web is not None:
+        if once or json or record is not None:
+            raise UsageError("--web goes neither with --once, --json nor --record")
+        words = _words(
+            refresh=refresh, sort=sort, theme=theme, prompts=prompts, replay=replay, speed=speed,
+            demo=demo, config=config, socket=socket,
+        )  # fmt: skip
+        _serve(words, web)
+        return OK
     source = _source(socket, demo, replay, speed)
     try:
         if record is not None:
@@ -76,6 +93,25 @@ def top(
     finally:
         source.close()
     return OK
+
+
+def _words(**options: object) -> list[str]:
+    """The command line that says the same."""
+    words = ["top"]
+    for name, value in options.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not None and value is not False:
+            words.append(f"--{name}={value}")
+    return words
+
+
+def _serve(words: list[str], port: int) -> None:
+    try:
+        from tokenix.tui.web import serve
+    except ModuleNotFoundError as problem:
+        raise UsageError(f"--web needs {problem.name}: pip install tokenix[tui-web]") from None
+    serve(words, port)
 
 
 def _source(socket: str | None, demo: bool, replay: Path | None, speed: float) -> Source:
@@ -119,7 +155,8 @@ def _take(source: Source, history: History) -> Snapshot:
 
 def _open(source: Source, chosen: Settings) -> None:
     """The program, until it is left."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    in_browser = "TEXTUAL_DRIVER" in os.environ
+    if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("tokenix top needs a terminal; --once and --json print one look")
     try:
         from tokenix.tui.app import TopApp

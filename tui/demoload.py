@@ -1,7 +1,7 @@
 """What a demonstration's machine is asked: long streams that need more memory than there is, and
 short questions in bursts.
 
-    streams   |-------------->|----------------->   9 at once; readers are slower than the machine
+    streams   |-------------->|----------------->   8 at once; readers are slower than the machine
     questions      |||||        |||||        |||||  bursts of 5
     search               |-<<<                      now and then one that forks into three
     batch     |------------------------------------ nobody reads along
@@ -17,8 +17,8 @@ from tokenix.bench.workload import SUBJECTS, THINGS
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.types import Pid
 
-STREAMS = 9
-STREAM_TOKENS = (450, 900)
+STREAMS = 8
+STREAM_TOKENS = (300, 600)
 STREAM_PROMPT = (180, 420)
 """Characters; each is a token there."""
 STAGGER_S = 0.8
@@ -34,8 +34,8 @@ ENDED_SHOWN_S = 1.5
 TURN_S = 0.05
 TENANTS = ("acme", "globex", "initech")
 
-PAGES, HOST_PAGES, STEP_S = 176, 900, 0.05
-"""Of the machine: memory for about five of the streams; 20 steps a second."""
+PAGES, HOST_PAGES, STEP_S = 208, 900, 0.04
+"""Of the machine: memory for about five of the streams; 25 steps a second."""
 
 
 class Load:

@@ -1,9 +1,11 @@
 """`tokenix top` as scripts call it, and its settings."""
 
 import json
+import socket
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 from tokenix.cli.status import UsageError
@@ -64,6 +66,8 @@ def test_a_record_is_replayed(machine, tmp_path):
         (["--once", "--refresh", "0"], 2, "refresh"),
         (["--replay", "nowhere"], 1, "nowhere: No such file or directory"),
         (["--replay", "x", "--demo"], 2, "--replay goes neither with"),
+        (["--web", "8123", "--once"], 2, "--web goes neither with"),
+        (["--web", "99999"], 2, "65535"),
         (["--once", "--demo", "--record", "nowhere/x"], 1, "nowhere/x: No such file"),
         (["--once", "--config", "nowhere.toml"], 1, "nowhere.toml: No such file"),
     ],
@@ -87,6 +91,35 @@ def test_scripts_do_not_import_what_draws(machine):
     )
     assert done.returncode == 0, done.stderr
     assert COMMAND[0] == sys.executable
+
+
+def test_browsers_on_this_machine_are_served(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    words = [*COMMAND, "top", "--demo", "--web", str(port)]
+    program = subprocess.Popen(words, env=environment(tmp_path), stderr=subprocess.PIPE, text=True)
+    with program:
+        try:
+            check_pages(program, port)
+            taken = command("top", "--demo", "--web", str(port), env=environment(tmp_path))
+            assert taken.returncode == 1
+            assert f"port {port} of 127.0.0.1: Address already in use" in taken.stderr
+            assert taken.stderr.count("\n") == 1
+            program.terminate()
+            assert program.wait(LIMIT_S) in (0, 143)
+        finally:
+            program.kill()
+
+
+def check_pages(program, port):
+    """Its own page is given to its own address only."""
+    assert f"http://127.0.0.1:{port}" in program.stderr.readline()
+    url = f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=url, timeout=LIMIT_S, trust_env=False) as browser:
+        assert "tokenix top" in browser.get("/").text
+        assert browser.get("/", headers={"Origin": f"http://localhost:{port}"}).status_code == 200
+        assert browser.get("/", headers={"Origin": "http://evil.example"}).status_code == 403
+        assert browser.get("/ws", headers={"Host": "evil.example"}).status_code == 403
 
 
 def test_the_daemon_leaves_the_settings_alone(tmp_path):

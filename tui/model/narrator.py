@@ -13,6 +13,8 @@ KEPT: Final = 8
 REPEAT_S: Final = 2.5
 """Of one kind there is one in so long: who reads must keep up."""
 SUMMARY_S: Final = 12.0
+TIGHT: Final = 0.1
+"""With less free than this share of memory it is full, as newcomers need some."""
 BURST: Final = 3
 """So many newcomers of a look are a burst."""
 
@@ -43,6 +45,9 @@ class Narrator:
                     self._say_back(event.time_s, event.pid, detail)
                 case "spawn" if event.pid is not None:
                     came += 1
+                case "exit" if detail["reason"] == "refused":
+                    text = f"{event.pid} was refused: {detail['error']}."
+                    self._say("refused", event.time_s, "error", text)
                 case "fork" if event.pid is not None:
                     text = (
                         f"{event.pid} is a fork of {detail['parent']}: they share every full page."
@@ -86,8 +91,13 @@ class Narrator:
                 )
                 self._say("first", look.time_s, "warning", text)
         if came >= BURST:
-            text = f"{came} requests come at once, and memory is full."
-            self._say("burst", look.time_s, "warning", text)
+            free = look.figures["frames.free"] / max(1.0, look.figures["frames.total"])
+            room = (
+                "memory is full: who has unread text makes room"
+                if free < TIGHT
+                else "there is room"
+            )
+            self._say("burst", look.time_s, "warning", f"{came} requests come at once; {room}.")
 
     def _say_sum(self, look: Snapshot) -> None:
         stalls = sum(series.counts.get("stalls", 0) for series in look.metrics.series)
