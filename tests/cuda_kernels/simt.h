@@ -101,8 +101,11 @@ static void let_warp_meet(int first) {
     for (Kind kind : {WARP_BARRIER, SHUFFLE}) {
         uint32_t here = 0, mask = 0;
         for (int lane = 0; lane < 32; lane++)
-            if (fibers[first + lane].waits == kind)
+            if (fibers[first + lane].waits == kind) {
+                if (here && fibers[first + lane].mask != mask)
+                    throw Fault{"lanes of a warp name different masks"};
                 here |= 1u << lane, mask = fibers[first + lane].mask;
+            }
         if (!here) continue;
         for (int lane = 0; lane < 32; lane++)
             if (mask >> lane & 1 && fibers[first + lane].ended)

@@ -54,6 +54,9 @@ def test_the_quickest_is_taken(monkeypatch: pytest.MonkeyPatch, cubins: Cubins) 
     assert chosen["copy"].technique == "quick"
     chosen = choose(monkeypatch, cubins, lambda kernel: 1.0, slow, quick)
     assert chosen["copy"].technique == "slow", "of equals the preferred one"
+    seconds = {b"s": 1.05, b"q": 1.0}
+    chosen = choose(monkeypatch, cubins, lambda kernel: seconds[kernel.image], slow, quick)
+    assert chosen["copy"].technique == "slow", "a small difference decides nothing"
 
 
 def test_without_a_measure_the_preferred_one_is_taken_and_nothing_else_compiled(

@@ -24,6 +24,10 @@ from tokenix.drivers.kvkind import KvKind
 
 Grid = tuple[int, int, int]
 
+WORTH = 1.1
+"""A kernel is preferred to one that is not quicker by this factor, so that small differences
+between two boots do not choose between kernels that round differently."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -236,9 +240,9 @@ def find_recipes(shape: Shape) -> dict[str, list[Recipe]]:
 def build_kernels(
     shape: Shape, arch: Arch, cubins: Cubins, measure: Callable[[Kernel], float] | None = None
 ) -> dict[str, Kernel]:
-    """A kernel for each op that there is one for. `measure` gives seconds of a typical launch:
-    where there is a choice it decides; without it the first that compiles is taken. RuntimeError if
-    an op's implementations are all refused by their compilers."""
+    """A kernel for each op that there is one for. With `measure`, which gives seconds of a typical
+    launch, it is the first that is about as quick as any; without, the first that compiles.
+    RuntimeError if an op's implementations are all refused by their compilers."""
     chosen: dict[str, Kernel] = {}
     for op, recipes in find_recipes(shape).items():
         built: list[Kernel] = []
@@ -253,5 +257,6 @@ def build_kernels(
         if not built:
             raise RuntimeError(f"no {op} kernel for compute capability {arch}: {refused[0]}")
         costs = [measure(kernel) for kernel in built] if measure and len(built) > 1 else [0.0]
-        chosen[op] = built[costs.index(min(costs))]
+        enough = min(costs) * WORTH
+        chosen[op] = next(k for k, cost in zip(built, costs, strict=True) if cost <= enough)
     return chosen
