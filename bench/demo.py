@@ -48,6 +48,7 @@ class DemoOptions:
     policies: tuple[str, ...] = POLICIES
     seed: int = 1
     quick: bool = False
+    driver: str = "cpu"
 
     @property
     def shape(self) -> Shape:
@@ -229,7 +230,7 @@ def calibrate(options: DemoOptions, observer: Observer) -> list[float]:
 def _boot(options: DemoOptions, policy: str, pages: int, progress: Progress | None) -> Syscalls:
     return boot(
         options.model, device_pages=pages, host_pages=HOST_POOLS * pages, policy=policy,
-        page_tokens=PAGE_TOKENS, progress=progress,
+        page_tokens=PAGE_TOKENS, progress=progress, driver=options.driver,
     )  # fmt: skip
 
 

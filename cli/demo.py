@@ -12,13 +12,15 @@ from tokenix.cli.status import FAILED, OK, UsageError, report
 from tokenix.syscalls.types import Progress
 
 
-def demo(model: str, policies: tuple[str, ...], seed: int, quick: bool, as_json: bool) -> int:
+def demo(
+    model: str, policies: tuple[str, ...], seed: int, quick: bool, driver: str, as_json: bool
+) -> int:
     """The command. Exit code 1 if outputs differ or a request failed."""
     try:
         chosen = check_policies(policies)
     except ValueError as problem:
         raise UsageError(str(problem)) from None
-    options = DemoOptions(model, chosen, seed, quick)
+    options = DemoOptions(model, chosen, seed, quick, driver)
     if as_json:
         result = run_demo(options)
         stdout.write(json.dumps(result.as_json(), indent=2) + "\n")

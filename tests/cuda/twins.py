@@ -1,5 +1,5 @@
 """Kernels of the fake GPU: the float64 oracles again, on the memory that a launch points to, and
-many rows at a time. `test_twins.py` compares them."""
+many rows at a time. `test_check.py` compares them."""
 
 import ctypes
 from collections.abc import Callable, Mapping

@@ -87,9 +87,15 @@ class Recipe:
     shared_bytes: int = 0
 
     def build(self, arch: Arch, cubins: Cubins) -> Kernel:
-        """From what is kept, or compiled. RuntimeError if the compiler refuses."""
+        """From what is kept, or compiled. RuntimeError if the compiler refuses, or is not there."""
         name = f"{self.op.name}-{self.technique}"
-        image = cubins.find(name, self.variant, arch, lambda: self.compile(arch))
+        try:
+            image = cubins.find(name, self.variant, arch, lambda: self.compile(arch))
+        except RuntimeError:
+            raise
+        except Exception as error:  # Numba and bindings of libraries that lack raise what they like
+            why = str(error).strip().split("\n")[0]
+            raise RuntimeError(f"{self.technique}: {type(error).__name__}: {why}") from error
         return Kernel(self.op, self.technique, image, self.threads, self.grid, self.shared_bytes)
 
 

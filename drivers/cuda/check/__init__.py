@@ -1,0 +1,1 @@
+"""What a GPU does and how fast: `make gpu-check`."""

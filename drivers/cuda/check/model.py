@@ -1,0 +1,244 @@
+"""A model with random weights on the device: decode steps against the roofline and against plain
+torch, prefill, and pages that leave and come back while others decode."""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenix.drivers.cuda.check.kernels import measure_memory
+from tokenix.drivers.cuda.check.report import Report
+from tokenix.drivers.cuda.check.setup import Setup
+from tokenix.drivers.cuda.device import CudaDevice
+from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
+from tokenix.drivers.cuda.sizing import count_weights
+from tokenix.drivers.ops import (
+    Command,
+    Completion,
+    CopyDone,
+    CopyIn,
+    CopyOut,
+    Decodes,
+    Forward,
+    ForwardDone,
+    PageIn,
+    PageOut,
+    Row,
+    SampleSpec,
+    TableDelta,
+)
+from tokenix.drivers.sampling import SamplingParams
+from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+from tokenix.models.config import ModelConfig
+from tokenix.models.tensor_names import expected_shapes
+
+PATIENCE_S = 120.0
+STEPS = 12
+"""Of one figure; the first three are left out: they warm up and capture."""
+
+
+class Noise:
+    """Keeps `models.weights.Weights`: one block of random numbers again and again, as making
+    billions would take minutes."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._shapes = expected_shapes(config)
+        self._block = np.random.default_rng(0).standard_normal(1 << 20).astype(np.float32)
+
+    def names(self) -> list[str]:
+        return list(self._shapes)
+
+    def float32(self, name: str) -> npt.NDArray[np.float32]:
+        shape = self._shapes[name]
+        if len(shape) == 1:
+            return np.ones(shape, np.float32)
+        numbers = np.resize(self._block, shape)
+        numbers *= np.float32(1 / math.sqrt(shape[1]))
+        return numbers
+
+    def quantized(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
+        tensor = self.float32(name)
+        return "F32", tensor.reshape(tensor.shape[0], -1).view(np.uint8)
+
+
+@dataclass
+class Bench:
+    """A device, and a way to wait for it."""
+
+    device: CudaDevice
+    _woken: threading.Event = field(default_factory=threading.Event)
+    _done: dict[Ticket, Completion] = field(default_factory=dict)
+    _tickets: int = 0
+
+    def __post_init__(self) -> None:
+        self.device.set_wake(self._woken.set)
+
+    def ticket(self) -> Ticket:
+        self._tickets += 1
+        return Ticket(self._tickets)
+
+    def start(self, command: Command) -> None:
+        self.device.submit(command, 0.0)
+
+    def wait(self, ticket: Ticket) -> Completion:
+        until = time.monotonic() + PATIENCE_S
+        while ticket not in self._done:
+            self._woken.clear()
+            for completion in self.device.poll(0.0):
+                self._done[completion.ticket] = completion
+            if ticket not in self._done and not self._woken.wait(until - time.monotonic()):
+                raise TimeoutError(f"the GPU does not answer within {PATIENCE_S:g} s")
+        return self._done.pop(ticket)
+
+    def forward(
+        self, decodes: Decodes, rows: tuple[Row, ...] = (), tables: tuple[TableDelta, ...] = ()
+    ) -> float:
+        """Seconds of a pass."""
+        began = time.perf_counter()
+        ticket = self.ticket()
+        self.start(Forward(ticket, rows, tables, decodes=decodes))
+        done = self.wait(ticket)
+        if not isinstance(done, ForwardDone):
+            raise RuntimeError(f"a pass has failed: {done}")
+        return time.perf_counter() - began
+
+
+def check_model(report: Report, setup: Setup) -> None:
+    """All figures of the model."""
+    report.section(setup.model.name)
+    pages = setup.context // PAGE_TOKENS + 1
+    swapped = -(-setup.swapped_tokens // PAGE_TOKENS)
+    frames = max(setup.batches) * pages + 2 * swapped
+    began = time.perf_counter()
+    device = CudaDevice(
+        setup.model, Noise(setup.model), frames=frames, host_slots=swapped, kv_dtype=setup.kind_kv,
+        dense=setup.kind, dense_by=setup.dense_by, kernels_by=setup.kernels_by,
+    )  # fmt: skip
+    try:
+        report.add("opened in", time.perf_counter() - began, "s")
+        driver, stream = device._driver, device._stream
+        driver.enter()
+        arena = device._arena
+        words = arena.frames * arena.shape.stride_bytes // 4
+        driver.fill(arena.address, 0, words, stream)
+        driver.sync(stream)
+        rate = measure_memory(driver, stream, min(setup.copy_bytes, 1 << 30), setup.times)
+        report.add("copy within the device, read and write", rate / 1e9, "GB/s")
+        bench = Bench(device)
+        steps = {batch: _decode(bench, setup, pages, batch) for batch in setup.batches}
+        for batch, step_s in steps.items():
+            _compare(report, setup, rate, batch, step_s)
+        info = device.info()
+        report.add("prefill", info.prefill_tokens_per_s, "tokens/s")
+        _swap(report, bench, setup, swapped, steps)
+        _plain_torch(report, device, setup, steps)
+    finally:
+        device.close()
+
+
+def _decode(bench: Bench, setup: Setup, pages: int, batch: int) -> float:
+    """The median step of a batch at the context, in seconds."""
+    pids = [Pid(1000 * batch + i) for i in range(batch)]
+    tables = tuple(
+        TableDelta(pid, 0, tuple(Pfn(i * pages + page) for page in range(pages)))
+        for i, pid in enumerate(pids)
+    )
+    spec = SampleSpec(SamplingParams(), (), 0)
+    times: list[float] = []
+    for step in range(STEPS):
+        starts = [setup.context - STEPS + step] * batch
+        decodes = Decodes(pids, starts, [1] * batch, [spec] * batch)
+        times.append(bench.forward(decodes, (), tables if step == 0 else ()))
+    bench.start(Forward(bench.ticket(), (), (), tuple(pids)))
+    return float(np.median(times[3:]))
+
+
+def _compare(report: Report, setup: Setup, rate: float, batch: int, step_s: float) -> None:
+    """A step, and how it stands to what the memory needs for weights, keys and values."""
+    config, width = setup.model, 4 if setup.kind == "f32" else 2
+    weights = width * (count_weights(config) - _embedding(config))
+    kv = batch * setup.context * 2 * config.layers * config.kv_heads * config.head_dim * width
+    floor_s = (weights + kv) / rate
+    report.add(f"decode, batch {batch}", step_s * 1e3, "ms")
+    report.add(f"decode, batch {batch}", batch / step_s, "tokens/s")
+    most = 1.35 if setup.real and batch >= 32 else None
+    report.add(f"decode, batch {batch}: times the roofline", step_s / floor_s, most=most)
+
+
+def _embedding(config: ModelConfig) -> int:
+    """Numbers that a step reads a few rows of only."""
+    return 0 if config.tied_embeddings else config.vocab_tokens * config.hidden
+
+
+def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[int, float]) -> None:
+    """One stream out and in, alone, then both ways at once."""
+    first = bench.device._arena.frames - 2 * pages
+    out = tuple(PageOut(Pfn(first + i), Slot(i), 1) for i in range(pages))
+    back = tuple(PageIn(Slot(i), 1, Pfn(first + pages + i)) for i in range(pages))
+    size = pages * bench.device._arena.shape.stride_bytes
+
+    def timed(*commands: Command) -> float:
+        began = time.perf_counter()
+        for command in commands:
+            bench.start(command)
+        for command in commands:
+            done = bench.wait(command.ticket)  # type: ignore[union-attr]
+            if not isinstance(done, CopyDone):
+                raise RuntimeError(f"a copy has failed: {done}")
+        return time.perf_counter() - began
+
+    timed(CopyOut(bench.ticket(), out))
+    out_s = min(timed(CopyOut(bench.ticket(), out)) for _ in range(3))
+    in_s = min(timed(CopyIn(bench.ticket(), back)) for _ in range(3))
+    name = f"{setup.swapped_tokens} tokens"
+    report.add(f"{name} out", out_s * 1e3, "ms")
+    report.add(f"{name} out", size / out_s / 1e9, "GB/s")
+    report.add(f"{name} in", in_s * 1e3, "ms")
+    report.add(f"{name} in", size / in_s / 1e9, "GB/s")
+    last = out[-1:]
+    tail_s = [timed(CopyOut(bench.ticket(), last)) for _ in range(20)]
+    most = min(steps.values()) * 1e3 if setup.real else None
+    report.add("the last page of a preempted stream, p95", _p95(tail_s) * 1e3, "ms", most=most)
+
+
+def _p95(times: Sequence[float]) -> float:
+    return float(np.percentile(times, 95))
+
+
+def _plain_torch(report: Report, device: CudaDevice, setup: Setup, steps: dict[int, float]) -> None:
+    """The same weights in a plain loop of torch: contiguous keys and values, its own attention."""
+    import torch
+    from torch.nn import functional
+
+    config, weights = setup.model, device._layers._weights
+    heads, kv_heads, dim = config.heads, config.kv_heads, config.head_dim
+    where: dict[str, Any] = {"dtype": weights.embed.dtype, "device": weights.embed.device}
+
+    def step(x: Any, keys: Any, values: Any) -> None:
+        for layer in weights.layers:
+            normed = functional.rms_norm(x, layer.attn_norm.shape, layer.attn_norm, config.rms_eps)
+            q = (normed @ layer.qkv.t())[:, : heads * dim].view(-1, heads, 1, dim)
+            mixed = functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+            x = x + mixed.reshape(len(x), -1) @ layer.o.t()
+            normed = functional.rms_norm(x, layer.ffn_norm.shape, layer.ffn_norm, config.rms_eps)
+            gate, up = (normed @ layer.gate_up.t()).chunk(2, dim=1)
+            x = x + (functional.silu(gate) * up) @ layer.down.t()
+        (x @ weights.head.t()).argmax(dim=1).tolist()
+
+    for batch, ours_s in steps.items():
+        x = torch.zeros(batch, config.hidden, **where)
+        keys, values = (torch.zeros(batch, kv_heads, setup.context, dim, **where) for _ in range(2))
+        times: list[float] = []
+        with torch.no_grad():
+            for _ in range(5):
+                began = time.perf_counter()
+                step(x, keys, values)
+                times.append(time.perf_counter() - began)
+        theirs_s = min(times)
+        report.add(f"plain torch and SDPA, batch {batch}", theirs_s * 1e3, "ms")
+        report.add(f"plain torch, batch {batch}: times ours", theirs_s / ours_s)

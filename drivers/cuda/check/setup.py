@@ -1,0 +1,81 @@
+"""How large the check is, and of what: on a GPU, or small on a fake one for the tests."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tokenix.drivers.cuda.arena import FrameShape
+from tokenix.drivers.cuda.dense import DenseKind
+from tokenix.drivers.cuda.device import MakeDense, MakeKernels, compiled_kernels, torch_dense
+from tokenix.drivers.cuda.driver import CudaDriver
+from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
+from tokenix.drivers.cuda.kernels.pages import Page
+from tokenix.drivers.cuda.kernels.registry import Shape, build_kernels
+from tokenix.drivers.cuda.launcher import Kernel, Launcher
+from tokenix.drivers.kvkind import KvKind
+from tokenix.models.config import ModelConfig, RopeConfig
+
+KernelsOf = Callable[[CudaDriver, Shape], Mapping[str, Kernel]]
+
+
+def _compiled(driver: CudaDriver, shape: Shape) -> Mapping[str, Kernel]:
+    return build_kernels(shape, driver.gpu.capability, Cubins(default_folder()))
+
+
+LLAMA_8B = ModelConfig(
+    name="random weights in the shape of Llama 3.1 8B",
+    architecture="llama",
+    layers=32,
+    hidden=4096,
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    ffn=14336,
+    vocab_tokens=128256,
+    max_context_tokens=8192,
+    rms_eps=1e-5,
+    rope=RopeConfig(theta=500000.0, dim=128),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Sizes of all parts of the check."""
+
+    shapes: tuple[Shape, ...]
+    attention: tuple[tuple[int, int], ...] = tuple(
+        (batch, context) for batch in (1, 8, 32, 128) for context in (1024, 4096, 8192)
+    )
+    """(batch, context)s."""
+    copy_bytes: int = 4 << 30
+    link_bytes: int = 1 << 30
+    pieces: tuple[int, ...] = (4096, 16384, 28672, 65536, 368640, 1 << 20, 2 << 20, 8 << 20)
+    times: int = 20
+    model: ModelConfig = LLAMA_8B
+    kind: DenseKind = "bf16"
+    kind_kv: KvKind = "bf16"
+    batches: tuple[int, ...] = (1, 8, 32, 128, 256)
+    context: int = 1024
+    swapped_tokens: int = 4096
+    real: bool = True
+    """Whether figures have bounds."""
+    kernels_of: KernelsOf = _compiled
+    kernels_by: MakeKernels = compiled_kernels
+    dense_by: MakeDense = torch_dense
+
+    def quick(self) -> "Setup":
+        """The least that runs every part."""
+        return replace(
+            self, shapes=self.shapes[:2], attention=((8, 1024),), copy_bytes=1 << 28, times=3,
+            link_bytes=1 << 26, batches=(1, 8),
+        )  # fmt: skip
+
+    def launcher(self, driver: CudaDriver, shape: Shape) -> Launcher:
+        return Launcher(driver, driver.stream(), self.kernels_of(driver, shape))
+
+    def close(self, driver: CudaDriver, launcher: Launcher) -> None:
+        launcher.close()
+        driver.destroy_stream(launcher.stream)
+
+    def frame_shape(self, shape: Shape) -> FrameShape:
+        """Frames of one layer."""
+        return FrameShape(1, shape.kv_heads, Page(shape.kv, shape.dim))
