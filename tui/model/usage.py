@@ -62,7 +62,7 @@ def usage(process: ProcessStat, page_bytes: float) -> list[Pieces]:
             f"decode {seconds(used.decode_s)}",
         ),
         (
-            "paused", f"{used.preemptions} times, {seconds(used.paused_s)}",
+            "paused", f"{_times(used.preemptions)}, {seconds(used.paused_s)}",
             f"stalls {used.stalls}, {count(used.recomputed_tokens)} tokens computed again",
         ),
         (
@@ -82,6 +82,10 @@ def usage(process: ProcessStat, page_bytes: float) -> list[Pieces]:
         [(f"{name:<{LABEL}}", "muted"), (f"{main:<25}", "text"), (rest, "muted")]
         for name, main, rest in rows
     ]
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{count(number)} times"
 
 
 def wrapped(text: str, width: int, height: int) -> Sequence[Pieces]:
