@@ -4,6 +4,8 @@ import math
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
+MOST_BYTES = 1 << 62
+
 
 def bytes_of(text: str) -> int:
     """The number of bytes; K, M, G and T are powers of 1024. ValueError."""
@@ -15,4 +17,7 @@ def bytes_of(text: str) -> int:
         number = math.nan
     if not 0 < number < math.inf:
         raise ValueError(f"{text!r} is no size; write bytes, or a number with K, M, G or T")
-    return int(number * UNITS[unit])
+    count = number * UNITS[unit]
+    if count > MOST_BYTES:
+        raise ValueError(f"{text!r} is too much; a size is at most {MOST_BYTES // UNITS['T']}T")
+    return int(count)

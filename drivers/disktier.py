@@ -4,6 +4,8 @@ The store thread opens and closes the file and stores; the fetch thread fetches.
 from the start of a fetch into it until its page was read and verified.
 """
 
+import errno
+
 from tokenix.drivers.ops import Fetch, Store, SwapChanged, SwapOff, SwapOn
 from tokenix.drivers.slots import HostSlots
 from tokenix.drivers.swapfile import BlockIo, DiskIo, SwapFile
@@ -36,7 +38,8 @@ class DiskTier:
                 file.close()
                 raise
         except OSError as error:
-            return SwapChanged(command.ticket, 0, reason=error.strerror or str(error))
+            reason, number = error.strerror or str(error), error.errno or errno.EIO
+            return SwapChanged(command.ticket, 0, reason=reason, error=number)
         self._file = file
         return SwapChanged(command.ticket, command.blocks, *rates)
 

@@ -195,6 +195,18 @@ class ImageStore:
         return done >= need
 
 
+def check_directory(directory: str) -> None:
+    """OSError if no images can be kept there now."""
+    store = ImageStore()
+    try:
+        store.open(directory)
+    except OSError as why:
+        what = f"no images can be kept in {directory!r}: {why.strerror or why}"
+        raise OSError(why.errno, what) from None
+    finally:
+        store.close()
+
+
 def _locked(path: Path) -> int:
     """A lock that is ours until it is closed; OSError EBUSY if another kernel has it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | _FILE, _FILE_MODE)

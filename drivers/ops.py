@@ -328,14 +328,15 @@ class DeviceFault:
 
 @dataclass(frozen=True, slots=True)
 class SwapChanged:
-    """The swap file has `blocks` pages now: as many as were asked for; or 0 with the reason; or 0
-    after a SwapOff. The rates were measured when it was opened."""
+    """The swap file has `blocks` pages now: as many as were asked for; or 0 with the reason and an
+    errno; or 0 after a SwapOff. The rates were measured when it was opened."""
 
     ticket: Ticket
     blocks: int
     store_s_per_page: float = 0.0
     fetch_s_per_page: float = 0.0
     reason: str = ""
+    error: int = 0
 
 
 @dataclass(frozen=True, slots=True)

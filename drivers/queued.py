@@ -15,6 +15,7 @@ memory is given back when the last command has ended, or by the end of the proce
 of ours keeps from coming.
 """
 
+import errno
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -233,7 +234,8 @@ class QueuedDevice(ABC):
         except Exception as error:
             reason = _reason(error)
             if isinstance(command, SwapOn | SwapOff):
-                self._complete(SwapChanged(command.ticket, 0, reason=reason))
+                failed = SwapChanged(command.ticket, 0, reason=reason, error=errno.EIO)
+                self._complete(failed)
                 return
             wrong = dict.fromkeys(range(len(command.pages)), reason)
         if wrong:

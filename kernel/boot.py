@@ -75,6 +75,7 @@ class Machine:
 
 def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
     """Load the model, start device and kernel. OSError says what is wrong and what to do."""
+    from tokenix.drivers.imagestore import check_directory
     from tokenix.drivers.swapfile import check_room
     from tokenix.models.registry import load_image
     from tokenix.models.text import TextStream
@@ -83,6 +84,8 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
     if options.swap_dir is not None:
         assert options.swap_bytes is not None, "checked before"
         check_room(options.swap_dir, options.swap_bytes)
+    if options.image_dir is not None:
+        check_directory(options.image_dir)
     image = load_image(options.model, progress)
     device = _open_device(options, image, progress)
     try:

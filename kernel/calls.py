@@ -312,7 +312,7 @@ class Sysctl(Asks[object], frozen=True):
 
 class Swapon(Asks[int], frozen=True):
     """Open a swap file of `size_bytes` in `directory` -> its size in bytes. EPERM, EBUSY (there is
-    one), EINVAL, EIO (with what the file system said)."""
+    one), EINVAL, and what the file system says: ENOSPC, ENOENT, EACCES, EIO ..."""
 
     directory: str
     size_bytes: int

@@ -137,11 +137,13 @@ def _quota_of(kernel: Lifecycle, name: str) -> int:
 def _set_quota(kernel: Lifecycle, name: str, value: Value) -> None:
     tenant, tier, bound = _quota_parts(name)
     quotas, copies = kernel.memory.quotas, kernel.memory.copies
-    places = {"frames": kernel.info.frames, "host": copies.host.total, "disk": copies.disk.total}
+    places = {
+        "frames": kernel.info.frames, "host": copies.host.total, "disk": kernel.swapfile.blocks
+    }  # fmt: skip
+    pages = _pages(value)
     try:
-        pages = int(value)
-        if isinstance(value, bool) or pages != float(value):
-            raise ValueError("pages are a whole number")
+        if pages is None:
+            raise ValueError("pages are a whole number; 0 is no quota")
         old = quotas.get(tenant, tier)
         new = (
             Quota(pages, old.ceiling)
@@ -151,5 +153,16 @@ def _set_quota(kernel: Lifecycle, name: str, value: Value) -> None:
         if not quotas.counting:
             kernel.memory.start_counting()
         quotas.set(tenant, tier, new, places[tier])
-    except (ValueError, OverflowError) as why:
+    except ValueError as why:
         raise error(errno.EINVAL, f"{name} cannot be {value!r}: {why}") from None
+
+
+def _pages(value: Value) -> int | None:
+    """A whole number, or the text of one; None: it is no such thing."""
+    if isinstance(value, bool):
+        return None
+    try:
+        pages = int(value)
+        return pages if isinstance(value, str) or pages == value else None
+    except (ValueError, TypeError, OverflowError):
+        return None

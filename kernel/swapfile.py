@@ -54,6 +54,8 @@ class SwapFile:
     ) -> None:
         self.state = FileState.OFF
         self.directory = ""
+        self.blocks: int | None = None
+        """Pages that it holds, or will when it is open; None: there is none."""
         self.sunk_pages = 0
         """Stored so far by the daemon."""
         self._memory = memory
@@ -94,7 +96,16 @@ class SwapFile:
                 errno.EINVAL,
                 f"a swap file of {size_bytes} bytes holds no page ({memory.info.frame_bytes} each)",
             )
+        floors = memory.quotas.floors("disk")
+        if floors > blocks:
+            raise error(
+                errno.EINVAL,
+                f"a swap file of {size_bytes} bytes holds {blocks} pages, fewer than the {floors} "
+                f"of all floors: ask for {floors * memory.info.frame_bytes} bytes, or lower "
+                "floors (sysctl quota.<tenant>.disk.floor)",
+            )
         self.state, self.directory, self._call_id = FileState.OPENING, directory, call_id
+        self.blocks = blocks
         self._send(SwapOn(self._new_ticket(), directory, blocks))
 
     def swapoff(self, call_id: int, now_s: float) -> None:
@@ -120,11 +131,11 @@ class SwapFile:
             copies.link.measured(Lane.FETCH, done.fetch_s_per_page)
             self.state, self._look_s = FileState.ON, 0.0
         else:
-            self.state = FileState.OFF
+            self.state, self.blocks = FileState.OFF, None
         if call_id is None:
             return
         if opened and not done.blocks:
-            self._reply(call_id, _refusal(done.reason, self.directory))
+            self._reply(call_id, _refusal(done, self.directory))
         else:
             self._reply(call_id, done.blocks * self._memory.info.frame_bytes)
 
@@ -283,10 +294,11 @@ class SwapFile:
             self._reply(call_id, _stuck(self.directory))
 
 
-def _refusal(reason: str, directory: str) -> KernelError:
+def _refusal(done: SwapChanged, directory: str) -> KernelError:
     """What the device says, which mostly names the directory itself."""
+    reason = done.reason
     named = reason if directory in reason else f"no swap file in {directory}: {reason}"
-    return error(errno.EIO, named)
+    return error(done.error if done.error in errno.errorcode else errno.EIO, named)
 
 
 def _stuck(directory: str) -> KernelError:

@@ -6,7 +6,8 @@
                host, disk: what is beyond it is not copied there, and is computed again
 
 A page belongs to the tenant in whose namespace it is named; pages of different tenants are never
-shared. The floors of a tier add up to at most its places.
+shared. The floors of a tier add up to at most its places; those of a tier that is off are kept for
+when it comes.
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from tokenix.mm.page import Page
 
 TIERS = ("frames", "host", "disk")
+MOST = 1 << 62
+"""Pages in a quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,10 @@ class Quotas:
         floor = self.get(tenant, tier).floor
         return floor > 0 and self.used(tenant, tier) <= floor
 
+    def floors(self, tier: str) -> int:
+        """Pages of all floors together."""
+        return sum(quota.floor for quota in self._quotas[TIERS.index(tier)].values())
+
     def ceilings(self, tier: str) -> dict[str, int]:
         """Of the tenants that have one."""
         quotas = self._quotas[TIERS.index(tier)]
@@ -85,13 +92,16 @@ class Quotas:
 
     # ---- changes ----
 
-    def set(self, tenant: str, tier: str, quota: Quota, places: int) -> None:
-        """ValueError: it makes no sense, or the floors are more than the tier's `places`."""
+    def set(self, tenant: str, tier: str, quota: Quota, places: int | None) -> None:
+        """ValueError: it makes no sense, or the floors are more than the tier's `places`; None: it
+        is off, and whoever brings it sees to that."""
+        if max(quota.floor, quota.ceiling or 0) > MOST:
+            raise ValueError(f"at most {MOST} pages")
         if quota.floor < 0 or (quota.ceiling is not None and quota.ceiling < max(1, quota.floor)):
             raise ValueError("a floor is at least 0, a ceiling at least 1 and the floor")
         quotas = self._quotas[TIERS.index(tier)]
-        others = sum(known.floor for name, known in quotas.items() if name != tenant)
-        if quota.floor and others + quota.floor > places:
+        others = self.floors(tier) - quotas.get(tenant, NO_QUOTA).floor
+        if quota.floor and places is not None and others + quota.floor > places:
             raise ValueError(
                 f"the floors of {tier} would be {others + quota.floor} pages, it has {places}"
             )

@@ -309,7 +309,8 @@ class Syscalls:
 
     def swapon(self, directory: str, size_bytes: int) -> int:
         """Open a swap file of that size in `directory`: the tier below the host's. Its size in
-        whole pages, in bytes. EPERM, EBUSY (there is one), EINVAL, EIO."""
+        whole pages, in bytes. EPERM, EBUSY (there is one), EINVAL, and what the file system says:
+        ENOSPC, ENOENT, EACCES, EIO ..."""
         return self._call(calls.Swapon(directory, size_bytes))
 
     def swapoff(self) -> int:

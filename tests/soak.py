@@ -7,7 +7,8 @@
 
     python -m tokenix.tests.soak [--seconds 600] [--seed N] [--only worlds|model]
 
-Prints what it did. Exits 1 at the first difference, with the line that shows it again.
+Prints what it did. Exits 1 at the first difference, with the line that shows it again, and if it
+had no time to do what it is for: no world ended, no stream ended, or a tier that nothing passed.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,10 @@ from tokenix.tests.sim.world import KINDS, World
 FRAMES, SLOTS, BLOCKS = 20, 10, 30
 STREAMS = 8
 """At a time. Each needs up to five pages: about twice what the frames hold."""
+
+MOVED = ("swap.pages_out", "swap.pages_in", "swap.pages_store", "swap.pages_fetch")
+MUST = ("ended", "swapon", *MOVED)
+"""What a soak of the model has to have done at least once."""
 
 PATIENCE_S = 120.0
 LATE_S = 0.05
@@ -61,8 +66,17 @@ def soak_worlds(until_s: float, seed: int, say: Say) -> bool:
                 return False
             done[name or "any"] += 1
         seed += 1
-    say(f"worlds: {', '.join(f'{count} {name}' for name, count in done.items())}; all ended well")
-    return True
+    must = [name or "any" for name in KINDS]
+    say(f"worlds: {', '.join(f'{count} {name}' for name, count in done.items())}")
+    return did_enough("worlds", done, must, say)
+
+
+def did_enough(half: str, did: Mapping[str, int], must: Sequence[str], say: Say) -> bool:
+    """Whether all of it was done at least once. If not, nothing is shown, and that is said."""
+    missing = [what for what in must if not did.get(what)]
+    if missing:
+        say(f"{half}: there was no time for {', '.join(missing)}; nothing is shown: more --seconds")
+    return not missing
 
 
 class Mishaps(Faults):
@@ -119,8 +133,10 @@ class ModelSoak:
         """Of forks: tokens that the parent had said."""
 
     def run(self, until_s: float) -> bool:
+        """Until then, and for as much longer as it takes to hear each stream alone."""
         patient = {f"target_{qos}_s": 3600.0 for qos in ("interactive", "stream", "batch", "idle")}
         params = Params(sink_held_s=0.0, sink_low_share=0.4, sink_high_share=0.5, poison=True)
+        began_s = time.monotonic()
         with tokenix.boot(device_pages=FRAMES, host_pages=0, tunables=patient) as k:
             for number in range(2 * len(WORDS)):
                 case = self._case(number)
@@ -133,13 +149,14 @@ class ModelSoak:
                 device_pages=FRAMES, host_pages=SLOTS, tunables=patient, params=params
             ) as k,
         ):
-            good = self._soak(k, Path(directory), until_s)
+            alone_s = time.monotonic() - began_s
+            good = self._soak(k, Path(directory), until_s + alone_s)
             stats = k.vmstat()
-        for name in ("swap.pages_out", "swap.pages_in", "swap.pages_store", "swap.pages_fetch"):
+        for name in MOVED:
             self.did[name] = int(stats[name])
         for counts in (self.did, self.mishaps.done):
             self.say("model: " + ", ".join(f"{n} {what}" for what, n in sorted(counts.items())))
-        return good
+        return good and did_enough("model", self.did, MUST, self.say)
 
     def _soak(self, k: Syscalls, directory: Path, until_s: float) -> bool:
         size_bytes = BLOCKS * k.machine.kernel.info.frame_bytes

@@ -12,6 +12,7 @@ Effects happen as late (or as scattered) as on hardware, so that a kernel which 
 slot before its fence has passed gets wrong tokens, besides the lines in `violations`.
 """
 
+import errno
 import random
 from collections.abc import Callable
 from functools import partial
@@ -309,6 +310,7 @@ class SimDevice:
             self._cost.store_s(16) / 16,
             self._cost.fetch_s(16) / 16,
             "" if fits else f"no room for {wanted} blocks",
+            0 if fits else errno.ENOSPC,
         )
 
         def change() -> SwapChanged:

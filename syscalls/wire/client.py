@@ -280,7 +280,10 @@ def _frame(message: Ask | Follow | Grant, limits: WireLimits) -> bytearray:
     frame = bytearray()
     try:
         fits = append_frame(frame, message, limits.frame_bytes, _encoder)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as problem:
+    except OverflowError:
+        what = "the request cannot be sent: a number in it has more than 64 bits"
+        raise error(errno.EINVAL, what).as_os_error() from None
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as problem:
         raise error(errno.EINVAL, f"the request cannot be sent: {problem}").as_os_error() from None
     if not fits:
         what = f"the request is longer than the {limits.frame_bytes} bytes that the kernel takes"

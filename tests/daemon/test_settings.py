@@ -156,6 +156,12 @@ def test_no_sizes(text: str) -> None:
         bytes_of(text)
 
 
+@pytest.mark.parametrize("text", ["999999999T", "1e300T", "9223372036854775808"])
+def test_sizes_beyond_any_disk(text: str) -> None:
+    with pytest.raises(ValueError, match="a size is at most 4194304T"):
+        bytes_of(text)
+
+
 def test_completion_scripts(tmp_path: Path) -> None:
     for shell, word in (("bash", "complete"), ("zsh", "#compdef"), ("fish", "complete -c")):
         done = command("completion", shell, env=environment(tmp_path))

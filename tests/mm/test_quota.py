@@ -40,6 +40,8 @@ def test_a_ceiling_leaves_out_what_is_beyond_it() -> None:
         (Quota(-1), "at least 0"),
         (Quota(4, 3), "the floor"),
         (Quota(0, 0), "at least 1"),
+        (Quota(10**30), "at most"),
+        (Quota(0, 10**30), "at most"),
         (Quota(7), "floors of frames would be 11 pages, it has 10"),
     ],
 )
@@ -51,5 +53,8 @@ def test_b16_quotas_that_cannot_be(quota: Quota, words: str) -> None:
         quotas.set("red", "frames", quota, 10)
     assert quotas.get("red", "frames") == Quota()
     quotas.set("red", "frames", Quota(6, 10), 10)
+    quotas.set("red", "frames", Quota(), 10)
+    quotas.set("red", "frames", Quota(700), None)
+    assert quotas.floors("frames") == 704 and quotas.floors("host") == 0
     quotas.set("red", "frames", Quota(), 10)
     assert [tenant for tenant, _, _ in quotas.listed()] == ["blue"]

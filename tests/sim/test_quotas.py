@@ -1,6 +1,7 @@
 """Quotas of tenants: what one may have, and what it keeps, whatever the others do."""
 
 import errno
+import math
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tokenix.kernel.calls import (
     ShmUnlink,
     Signal,
     Spawn,
+    Swapoff,
     Swapon,
     Sysctl,
 )
@@ -158,12 +160,46 @@ def test_a_tenant_sees_its_own_quota_and_sets_none() -> None:
         ("quota.redder.frames.floor", None, RED, errno.ENOENT),
         ("quota.red.frames.floor", 99, ROOT, errno.EINVAL),
         ("quota.red.frames.floor", 1.5, ROOT, errno.EINVAL),
+        ("quota.red.frames.floor", "x", ROOT, errno.EINVAL),
+        ("quota.red.frames.floor", True, ROOT, errno.EINVAL),
+        ("quota.red.frames.ceiling", math.nan, ROOT, errno.EINVAL),
+        ("quota.red.frames.ceiling", math.inf, ROOT, errno.EINVAL),
+        ("quota.red.frames.ceiling", 1e300, ROOT, errno.EINVAL),
+        ("quota.red.disk.floor", 10**30, ROOT, errno.EINVAL),
         ("quota.red.tape.floor", 1, ROOT, errno.ENOENT),
         ("quota.red", 1, ROOT, errno.ENOENT),
     ):
         with pytest.raises(KernelError) as refused:
             box.call(Sysctl(name, value), who)
         assert refused.value.errno == number, name
+        assert "invalid literal" not in refused.value.message and "NaN" not in refused.value.message
+
+
+def test_floors_of_a_tier_that_is_off_are_kept_for_when_it_comes() -> None:
+    """And a file that is smaller than they are is refused."""
+    box = machine()
+    page = box.kernel.info.frame_bytes
+    quota(box, "red.disk.floor", 9)
+    quota(box, "blue.disk.floor", 3)
+
+    def swapon(pages: int) -> KernelError | None:
+        call_id = box.start(Swapon("/", pages * page), ROOT)
+        box.run(until_s=box.now_s + 1.0)
+        return box.replies[call_id].error
+
+    refused = swapon(11)
+    assert refused is not None and refused.errno == errno.EINVAL
+    assert f"11 pages, fewer than the 12 of all floors: ask for {12 * page} b" in refused.message
+    assert swapon(12) is None
+    with pytest.raises(KernelError, match="the floors of disk would be 13 pages, it has 12"):
+        quota(box, "blue.disk.floor", 4)
+    call_id = box.start(Swapoff(), ROOT)
+    box.run(until_s=box.now_s + 1.0)
+    assert box.replies[call_id].error is None
+    quota(box, "blue.disk.floor", 4)
+    assert swapon(12) is not None
+    quota(box, "blue.disk.floor", 0)
+    assert swapon(10) is None
 
 
 def _ran(box: SimMachine, pid: Pid) -> Pid:

@@ -161,7 +161,7 @@ def test_what_is_refused() -> None:
     for directory, size in (("/", frame - 1), ("/", -frame), ("/", 4e9), ("/", "8"), (None, 80)):
         assert refused(machine, Swapon(directory, size)).errno == errno.EINVAL  # type: ignore[arg-type]
     full = refused(machine, Swapon("/", 65 * frame))
-    assert full.errno == errno.EIO and "no room for 65 blocks" in full.message
+    assert full.errno == errno.ENOSPC and "no room for 65 blocks" in full.message
     assert state(machine) is FileState.OFF, "and another may be tried"
     first = machine.start(Swapon("/", 64 * frame + 1))
     assert refused(machine, Swapon("/", frame)).errno == errno.EBUSY

@@ -3,6 +3,7 @@
 import errno
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import tokenix
 from tokenix.drivers.cpu import device as cpu
 from tokenix.drivers.cpu.arena import PageShape
+from tokenix.drivers.imagestore import ImageStore
 from tokenix.drivers.kvkind import KV_KINDS
 from tokenix.kernel import boot
 from tokenix.tests.device.tiny import tiny_config
@@ -32,6 +34,29 @@ def test_options_that_make_no_sense(options: dict[str, object]) -> None:
         tokenix.boot("smollm2", **options)  # type: ignore[arg-type]
     assert caught.value.errno == errno.EINVAL
     assert next(iter(options)).removesuffix("s") in caught.value.strerror
+
+
+@pytest.mark.parametrize(
+    ("directory", "number", "words"),
+    [
+        ("", errno.EINVAL, "name a directory"),
+        ("x\0y", errno.EINVAL, "no null character"),
+        ("file", errno.ENOTDIR, "Not a directory"),
+        ("no/such/parent", errno.ENOENT, "No such file or directory"),
+        ("taken", errno.EBUSY, "another kernel keeps its images there"),
+    ],
+)
+def test_an_image_directory_that_cannot_be_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, directory: str, number: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_bytes(b"")
+    other = ImageStore()
+    other.open("taken")
+    with pytest.raises(OSError, match=words) as caught:
+        tokenix.boot("no such model", image_dir=directory)
+    assert caught.value.errno == number and "no images can be kept in" in caught.value.strerror
+    other.close()
 
 
 @pytest.mark.parametrize("pages", [10**11, 10**17])

@@ -168,7 +168,14 @@ def test_swapoff_and_swapon_under_load(small: Syscalls, alone: list[Drawn], tmp_
 def test_what_is_refused(small: Syscalls, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="there is no such directory") as refused:
         small.swapon(str(tmp_path / "missing"), size_of(small))
-    assert refused.value.errno == errno.EIO
+    assert refused.value.errno == errno.ENOENT
+    for odd in ("x\0y", str(tmp_path / "x\0y")):
+        with pytest.raises(OSError, match="name another directory") as refused:
+            small.swapon(odd, size_of(small))
+        assert refused.value.errno == errno.EINVAL
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError, match="that is no directory; name one"):
+        small.swapon(str(tmp_path / "file"), size_of(small))
     with pytest.raises(OSError, match="whole number") as refused:
         small.swapon(str(tmp_path), 1e9)  # type: ignore[arg-type]
     assert refused.value.errno == errno.EINVAL
