@@ -41,7 +41,7 @@ SPEEDS = (1 / 16, 64.0)
 """Least and greatest of a recording."""
 
 
-class TopApp(App[Exception]):
+class TopApp(App[None]):
     """`tokenix top`. It ends by itself only with an error of ours: the machine may come back."""
 
     TITLE = "tokenix top"
@@ -73,6 +73,8 @@ class TopApp(App[Exception]):
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
+        self.failure: Exception | None = None
+        """An error of ours that has ended the program."""
         self.source = source
         self.settings = settings
         self.history = History()
@@ -94,6 +96,23 @@ class TopApp(App[Exception]):
         self._puller.stop()
         self.source.close()
 
+    def _fatal_error(self) -> None:
+        """An error of ours ends the program. Textual's own report is left out, as it shows what
+        variables hold, and that may be prompts."""
+        self.failure = self._exception
+        self._close_messages_no_wait()
+
+    @classmethod
+    def action_names(cls) -> set[str]:
+        """What keys can be given to, by the names of the key map."""
+        owners = [cls, ProcessScreen, *cls.MODES.values()]
+        return {
+            binding.id
+            for owner in owners
+            for binding in Binding.make_bindings(getattr(owner, "BINDINGS", ()))
+            if binding.id is not None
+        }
+
     # ---- looks ----
 
     def _deliver(self, found: Snapshot | Exception) -> None:
@@ -105,7 +124,7 @@ class TopApp(App[Exception]):
         if isinstance(found, OSError):
             self._trouble = found.strerror or str(found)
         elif isinstance(found, Exception):
-            self.exit(found)
+            raise found
         else:
             self._trouble = ""
             self.history.take(found)

@@ -165,6 +165,9 @@ def _open(source: Source, chosen: Settings) -> None:
     app = TopApp(source, chosen)
     if chosen.theme not in app.available_themes:
         raise UsageError(f"no theme {chosen.theme!r}; there are {', '.join(app.available_themes)}")
-    failure = app.run()
-    if failure is not None:
-        raise failure
+    for name in chosen.keys:
+        if name not in app.action_names():
+            raise UsageError(f"[top.keys]: no action {name!r}; the help (?) has all names")
+    app.run()
+    if app.failure is not None:
+        raise app.failure

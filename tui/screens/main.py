@@ -145,6 +145,8 @@ class MainScreen(Acts):
 
     def action_follow(self) -> None:
         self.listing.follow = not self.listing.follow
+        what = "follows its process" if self.listing.follow else "stays at its line"
+        self.notify(f"the cursor {what}", timeout=1.5)
         self._show()
 
     def action_prompts(self) -> None:
