@@ -217,3 +217,28 @@ def draw_likely(
         kept += float(weights[count])
         count += 1
     return int(ids[_draw_one(weights[:count], u * kept)])
+
+
+@kernel
+def draw_rows(
+    scores: Float32,
+    starts: Int64,
+    vocab: int,
+    temperatures: Float64,
+    top_ks: Int64,
+    top_ps: Float64,
+    min_ps: Float64,
+    numbers: Float64,
+) -> Int64:
+    """A token, or WIDE, for each row of `vocab` scores that begins at one of `starts`: in one call,
+    since each lets go of the interpreter and may have to wait for it afterwards."""
+    found = np.empty(len(starts), np.int64)
+    for i in range(len(starts)):
+        row = scores[starts[i] : starts[i] + vocab]
+        if top_ks[i] == vocab and top_ps[i] >= 1.0:
+            found[i] = draw_any(row, temperatures[i], min_ps[i], numbers[i])
+        else:
+            found[i] = draw_likely(
+                row, temperatures[i], top_ks[i], top_ps[i], min_ps[i], numbers[i]
+            )
+    return found

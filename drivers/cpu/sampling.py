@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from tokenix.drivers.cpu import draw
 from tokenix.drivers.cpu.jit import Float32, Float64
@@ -33,14 +34,22 @@ def sample_rows(
     if not specs:
         return []
     best = logits.argmax(axis=1)
+    finite = np.isfinite(logits[np.arange(len(best)), best]).tolist()
     results: list[Sampled | RowFault] = []
+    chances: list[int] = []
     for row, (spec, token) in enumerate(zip(specs, best.tolist(), strict=True)):
-        if not np.isfinite(logits[row, token]):
+        if not finite[row]:
             results.append(NOT_FINITE)
-        elif spec.grammar is None and _is_plain(spec):
-            results.append(Sampled(token))
-        else:
+        elif spec.grammar is not None or not _is_unaltered(spec):
             results.append(_sample_alone(logits[row], spec, positions[row], token))
+        else:
+            results.append(Sampled(token))
+            if spec.params.temperature > 0:
+                chances.append(row)
+    if chances:
+        asked = [(specs[row], positions[row]) for row in chances]
+        for row, token in zip(chances, _draw_rows(logits, chances, asked), strict=True):
+            results[row] = Sampled(token)
     return results
 
 
@@ -55,18 +64,18 @@ def _sample_alone(
             mask = spec.grammar.mask(spec.history, spec.prompt_tokens, position)
         except ValueError as why:
             return RowFault(str(why))
-        if _is_plain(spec) and _is_in(mask, best):
+        if spec.params.temperature <= 0 and _is_unaltered(spec) and _is_in(mask, best):
             return Sampled(best)  # the best of all is the best of those allowed
         return _sample(logits, spec, position, mask, best)
     except Exception as error:
         return RowFault(f"sampling: {type(error).__name__}: {error}")
 
 
-def _is_plain(spec: SampleSpec) -> bool:
+def _is_unaltered(spec: SampleSpec) -> bool:
+    """Whether its scores are the logits, and a token is all that is asked for."""
     params = spec.params
     return (
-        params.temperature <= 0
-        and params.logprobs < 0
+        params.logprobs < 0
         and not params.logit_bias
         and not spec.banned
         and not params.needs_history
@@ -139,8 +148,42 @@ def adjust(logits: Float32, spec: SampleSpec, position: int, mask: bytes | None 
     return scores
 
 
+def _draw_rows(
+    logits: Float32, rows: Sequence[int], asked: Sequence[tuple[SampleSpec, int]]
+) -> list[int]:
+    """Temperature, top_k, top_p, min_p, then one draw; for rows whose logits are their scores."""
+    vocab = logits.shape[1]
+    scores, step = _in_one_line(logits)
+    every = [spec.params for spec, _ in asked]
+    numbers = [uniform(spec.params.seed, position) for spec, position in asked]
+    found: list[int] = draw.draw_rows(
+        scores,
+        np.array(rows, np.int64) * step,
+        vocab,
+        np.array([params.temperature for params in every]),
+        np.array([params.top_k if 0 < params.top_k < vocab else vocab for params in every]),
+        np.array([params.top_p for params in every], np.float64),
+        np.array([params.min_p for params in every], np.float64),
+        np.array(numbers),
+    ).tolist()
+    for i, token in enumerate(found):
+        if token == draw.WIDE:
+            found[i] = _draw_wide(logits[rows[i]].astype(np.float64), asked[i][0], numbers[i])
+    return found
+
+
+def _in_one_line(logits: Float32) -> tuple[Float32, int]:
+    """The memory of rows, and how far they are apart: kernels want to know that each is in one
+    piece, which a part of a wider array does not say."""
+    rows, vocab = logits.shape
+    if logits.strides[1] != logits.itemsize or logits.strides[0] < logits.strides[1] * vocab:
+        logits = np.ascontiguousarray(logits)
+    step = logits.strides[0] // logits.itemsize
+    return as_strided(logits, ((rows - 1) * step + vocab,), (logits.itemsize,)), step
+
+
 def _draw(scores: Float32 | Float64, spec: SampleSpec, position: int) -> int:
-    """Temperature, top_k, top_p, min_p, then one draw."""
+    """The same for one row."""
     params, vocab = spec.params, len(scores)
     number = uniform(params.seed, position)
     top_k = params.top_k if 0 < params.top_k < vocab else vocab
@@ -168,7 +211,7 @@ def _draw_wide(scores: Float64, spec: SampleSpec, number: float) -> int:
 def prepare() -> None:
     """Compile what drawing needs, so that no request has to wait for it."""
     params = SamplingParams(temperature=1.0, top_p=0.5, logprobs=1)
-    for more in ({}, {"top_p": 1.0}, {"logit_bias": ((0, 0.0),)}):
+    for more in ({}, {"top_p": 1.0}, {"logprobs": -1}, {"logit_bias": ((0, 0.0),)}):
         spec = SampleSpec(dataclasses.replace(params, **more), (), 0)
         sample_rows(np.zeros((1, 8), np.float32), [spec], [0])
 
