@@ -48,6 +48,7 @@ SCENES = {
     "signal": ((), ("down", "k")),
     "confirm": ((), ("k", "enter")),
     "order": ((), ("o",)),
+    "help": ((), ("question_mark",)),
     "frozen": ((), ("space",)),
     "notes": (NOTES, ()),
 }
