@@ -3,6 +3,7 @@
 python examples/best_of_n.py [n]
 """
 
+import argparse
 import sys
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ PROMPT = (
     "You are a patient teacher of operating systems. A student asks how a machine with little "
     "memory can run many programs. Explain in one sentence what a page fault is."
 )
+
+MOST = 64
+"""Children of one fork."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,16 @@ def _read(k: Syscalls, pid: Pid, common: tuple[Output, ...]) -> Candidate:
 
 
 def main() -> None:
-    n = int(sys.argv[1]) if len(sys.argv) > 1 else 6
-    with tokenix.boot("smollm2", device_pages=256) as k:
-        result = best_of(k, PROMPT, n)
+    parser = argparse.ArgumentParser(description="The likeliest of n continuations first.")
+    parser.add_argument("n", nargs="?", type=int, default=6, help=f"1 to {MOST}; default: 6")
+    n = parser.parse_args().n
+    if not 1 <= n <= MOST:
+        parser.error(f"n must be between 1 and {MOST}, as many as one fork makes, not {n}")
+    try:
+        with tokenix.boot("smollm2", device_pages=256) as k:
+            result = best_of(k, PROMPT, n)
+    except OSError as why:
+        sys.exit(f"best_of_n: {why.strerror}")
     for candidate in result.candidates:
         sys.stdout.write(f"{candidate.mean_logprob:7.3f}  {candidate.text.strip()}\n")
     sys.stdout.write(f"\n{n} children saw {result.pages} pages in {result.frames} frames\n")

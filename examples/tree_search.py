@@ -1,9 +1,11 @@
 """Tree search: a beam over the text. Each living branch is forked, each child goes on for a few
 tokens, and only the likeliest branches live on. What branches have in common is computed once.
 
-    python examples/tree_search.py [width] [depth]
+    python examples/tree_search.py [width] [depth] [--device-pages N]
 """
 
+import argparse
+import errno
 import sys
 from dataclasses import dataclass
 
@@ -12,6 +14,7 @@ from tokenix.syscalls.types import Output, Pid, Syscalls
 
 PROMPT = "Three reasons why the sea is salty:"
 STEP_TOKENS = 12
+MOST_WIDTH, MOST_DEPTH = 32, 16
 
 
 @dataclass
@@ -81,7 +84,10 @@ def _advance(k: Syscalls, branch: Branch) -> None:
     """A step further, and stopped there: its children have what it has said, and say it not."""
     outputs: list[Output] = []
     while len(outputs) < STEP_TOKENS:
-        outputs += k.read(branch.pid).outputs
+        result = k.read(branch.pid)
+        outputs += result.outputs
+        if result.eof:
+            raise OSError(errno.EIO, f"a branch ended early: {result.error or result.reason}")
     k.kill(branch.pid, tokenix.SIGSTOP)
     outputs += k.read(branch.pid, block=False).outputs
     branch.text += "".join(output.text for output in outputs)
@@ -95,10 +101,19 @@ def _drop(k: Syscalls, branch: Branch) -> None:
 
 
 def main() -> None:
-    width = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    depth = int(sys.argv[2]) if len(sys.argv) > 2 else 4
-    with tokenix.boot("smollm2", device_pages=256) as k:
-        result = search(k, PROMPT, width, depth)
+    parser = argparse.ArgumentParser(description="A beam search for the likeliest text.")
+    parser.add_argument("width", nargs="?", type=int, default=3, help="branches that live on")
+    parser.add_argument("depth", nargs="?", type=int, default=4, help="steps of 12 tokens")
+    parser.add_argument("--device-pages", type=int, default=256, help="KV pages on the device")
+    given = parser.parse_args()
+    for name, most in (("width", MOST_WIDTH), ("depth", MOST_DEPTH)):
+        if not 1 <= getattr(given, name) <= most:
+            parser.error(f"{name} must be between 1 and {most}, not {getattr(given, name)}")
+    try:
+        with tokenix.boot("smollm2", device_pages=given.device_pages) as k:
+            result = search(k, PROMPT, given.width, given.depth)
+    except OSError as why:
+        sys.exit(f"tree_search: {why.strerror}")
     sys.stdout.write(
         f"{result.best.text.strip()}\n\n{result.explored} branches, {result.computed_tokens} "
         f"tokens computed; as requests of their own {result.naive_tokens}\n"

@@ -1,6 +1,7 @@
 """The examples in small: they say what they are to show."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -39,3 +40,30 @@ def test_tree_search_computes_what_is_common_once() -> None:
         assert result.explored == 2 + 4
     assert result.best.text
     assert result.computed_tokens < result.naive_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("best_of_n", ["0"], "n must be between 1 and 64"),
+        ("best_of_n", ["65"], "n must be between 1 and 64"),
+        ("best_of_n", ["x"], "invalid int value: 'x'"),
+        ("tree_search", ["0"], "width must be between 1 and 32"),
+        ("tree_search", ["3", "17"], "depth must be between 1 and 16"),
+        ("tree_search", ["3", "4", "5"], "unrecognized arguments: 5"),
+        ("tree_search", ["3", "4", "--device-pages", "0"], "device_pages must be at least 1"),
+        ("tree_search", ["3", "4", "--device-pages", "14"], "give the device more pages"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(
+    name: str,
+    arguments: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        load(name).main()
+    said = ended.value.code if isinstance(ended.value.code, str) else capsys.readouterr().err
+    assert words in said and ended.value.code not in (0, None)
