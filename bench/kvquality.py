@@ -164,14 +164,14 @@ def _read(
         following = np.array(tokens[start + 1 : start + CHUNK + 1])
         expected: Logits | None = None
         for kind, passes in formats.items():
-            got = _log_softmax(passes.run({TEXT: part}))[: len(following)]
+            got = log_softmax(passes.run({TEXT: part}))[: len(following)]
             expected = got if expected is None else expected
-            found[kind] += _compare(expected, got, following)
+            found[kind] += compare_rows(expected, got, following)
     means = {kind: np.mean(rows, axis=0).tolist() for kind, rows in found.items()}
     return {kind: _Reading(*row) for kind, row in means.items()}
 
 
-def _compare(
+def compare_rows(
     expected: Logits, got: Logits, following: npt.NDArray[np.int64]
 ) -> list[tuple[float, float, float]]:
     """(loss, KL, whether the first choice agrees) of each row of log probabilities."""
@@ -181,7 +181,7 @@ def _compare(
     return list(zip(loss.tolist(), kl.tolist(), same.astype(float).tolist(), strict=True))
 
 
-def _log_softmax(logits: Logits) -> Logits:
+def log_softmax(logits: Logits) -> Logits:
     shifted: Logits = logits - logits.max(axis=1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=1, dtype=np.float64, keepdims=True))
     return shifted

@@ -33,6 +33,7 @@ class RunOptions:
     system: str | None = None
     device_pages: int | None = None
     kv_dtype: str | None = None
+    weights: str | None = None
     policy: str | None = None
     json: bool = False
     quiet: bool = False

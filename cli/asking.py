@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from cyclopts import Parameter
 
 from tokenix.cli.options import Json, Socket
-from tokenix.syscalls.choices import KV_KINDS
+from tokenix.syscalls.choices import KV_KINDS, WEIGHT_KINDS
 
 if TYPE_CHECKING:
     from tokenix.cli.answer import RunOptions
@@ -39,6 +39,10 @@ class Asking:
     kv_dtype: Annotated[
         str | None,
         Parameter(help=f"Its format of keys and values: {', '.join(KV_KINDS)}; default f16."),
+    ] = None
+    weights: Annotated[
+        str | None,
+        Parameter(help=f"How its weights are kept: {', '.join(WEIGHT_KINDS)}; default auto."),
     ] = None
     policy: Annotated[
         str | None, Parameter(help="Its policy: progress (default), fcfs or retract.")
@@ -94,8 +98,8 @@ def _options(asking: Asking, json: bool) -> "RunOptions":
     }  # fmt: skip
     spawn: Any = {name: value for name, value in given.items() if value is not None}
     return RunOptions(
-        spawn, system, asking.device_pages, asking.kv_dtype, asking.policy, json, asking.quiet,
-        asking.socket,
+        spawn, system, asking.device_pages, asking.kv_dtype, asking.weights, asking.policy, json,
+        asking.quiet, asking.socket,
     )  # fmt: skip
 
 

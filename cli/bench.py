@@ -25,11 +25,13 @@ bench = App(
 for _name, _place in (
     ("attention", "tokenix.cli.benchattention:attention"),
     ("compare", "tokenix.cli.benchcompare:compare"),
+    ("decode", "tokenix.cli.benchdecode:decode"),
     ("gateway", "tokenix.cli.benchgateway:gateway"),
     ("grammar", "tokenix.cli.benchgrammar:grammar"),
     ("kv-quality", "tokenix.cli.kvquality:kv_quality"),
     ("load", "tokenix.cli.benchload:load"),
     ("profile", "tokenix.cli.benchprofile:profile"),
+    ("quality", "tokenix.cli.benchquality:quality"),
     ("socket", "tokenix.cli.benchsocket:socket"),
     ("startup", "tokenix.cli.benchstartup:startup"),
     ("swap", "tokenix.cli.benchswap:swap"),

@@ -20,6 +20,7 @@ def open_machine(model: str | None, options: "RunOptions") -> "Syscalls":
     made = {
         "device_pages": options.device_pages,
         "kv_dtype": options.kv_dtype,
+        "weights": options.weights,
         "policy": options.policy,
     }
     chosen = {name: value for name, value in made.items() if value is not None}

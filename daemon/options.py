@@ -9,7 +9,7 @@ from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
 from tokenix.daemon.sizes import bytes_of
-from tokenix.syscalls.choices import KV_KINDS
+from tokenix.syscalls.choices import KV_KINDS, WEIGHT_KINDS
 from tokenix.syscalls.types import Params
 
 DEFAULT_MODEL = "smollm2"
@@ -112,6 +112,9 @@ class ServeOptions:
     kv_dtype: Annotated[
         str, Parameter(help=f"Format of keys and values: {', '.join(KV_KINDS)}.")
     ] = "f16"
+    weights: Annotated[
+        str, Parameter(help=f"How weights are kept: {', '.join(WEIGHT_KINDS)}; of the cpu driver.")
+    ] = "auto"
     driver: Annotated[str, Parameter(help="Device driver: cpu or cuda.")] = "cpu"
     threads: Annotated[MaybeWhole, Parameter(help="Of the cpu driver; default: all cores.")] = None
     policy: Annotated[str, Parameter(help="progress, fcfs or retract.")] = "progress"

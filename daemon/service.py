@@ -101,6 +101,7 @@ def _boot(model: str, options: ServeOptions, log: FilteringBoundLogger) -> Sysca
             host_pages=options.host_pages,
             page_tokens=options.page_tokens,
             kv_dtype=options.kv_dtype,
+            weights=options.weights,
             threads=options.threads,
             params=options.kernel,
             tunables=options.sched,

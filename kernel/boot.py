@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from tokenix.drivers.device import Device, DeviceInfo
 from tokenix.drivers.kvkind import KV_KINDS, KvKind
+from tokenix.drivers.weightkind import WEIGHT_KINDS, WeightKind
 from tokenix.kernel.calls import ImageDir, KernelError, Principal, Swapon, error
 from tokenix.kernel.core import Kernel
 from tokenix.kernel.loop import Pump
@@ -47,6 +48,8 @@ class BootOptions:
     page_tokens: int = 16
     kv_dtype: str = "f16"
     """Format of keys and values, one of `drivers.kvkind.KV_KINDS`."""
+    weights: str = "auto"
+    """How weights are kept, one of `drivers.weightkind.WEIGHT_KINDS`; of the cpu driver."""
     threads: int | None = None
     params: Params = field(default_factory=Params)
     tunables: Mapping[str, float] = field(default_factory=dict)
@@ -93,6 +96,8 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
             device, options.policy, options.params, tunables, image.config.eos_tokens
         )
         kernel.images.model, kernel.images.kv_dtype = image.fingerprint, options.kv_dtype
+        if options.driver == "cpu":
+            kernel.images.weights = _choose_weights(options)
         kernel.images.thaw = partial(TextStream.thaw, image.tokenizer)
         kernel.images.thaw_grammar = image.grammars.thaw
         warnings = find_warnings(device.info())
@@ -155,6 +160,9 @@ def _check(options: BootOptions) -> Tunables:
         raise error(errno.ENODEV, f"no driver {options.driver!r}; there are {known}").as_os_error()
     if options.kv_dtype not in KV_KINDS:
         raise _invalid(f"kv_dtype must be one of {', '.join(KV_KINDS)}, not {options.kv_dtype!r}")
+    if options.weights not in WEIGHT_KINDS:
+        kinds = ", ".join(WEIGHT_KINDS)
+        raise _invalid(f"weights must be one of {kinds}, not {options.weights!r}")
     for name in ("device_pages", "host_pages", "page_tokens", "threads", "swap_bytes"):
         value = getattr(options, name)
         low = 0 if name == "host_pages" else 1
@@ -187,6 +195,13 @@ def _check(options: BootOptions) -> Tunables:
         raise _invalid(f"tunables: {why}") from None
 
 
+def _choose_weights(options: BootOptions) -> WeightKind:
+    """native or exact, of the cpu driver."""
+    from tokenix.drivers.cpu.dense import choose_weights
+
+    return choose_weights(cast(WeightKind, options.weights))
+
+
 def _tell_part(progress: Progress, stage: str, part: float) -> None:
     progress(stage, int(part * 100), 100)
 
@@ -200,6 +215,7 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
         return _open_gpu(options, image, progress)
     try:
         from tokenix.drivers.cpu.arena import PageShape
+        from tokenix.drivers.cpu.dense import WEIGHTS
         from tokenix.drivers.cpu.device import CpuDevice
         from tokenix.drivers.cpu.jit import tell_compiling
     except ImportError as missing:
@@ -225,6 +241,7 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
                 host_slots=host,
                 page_tokens=options.page_tokens,
                 kv_dtype=kv_dtype,
+                dense=WEIGHTS[_choose_weights(options)],
                 threads=options.threads,
                 progress=told,
             )

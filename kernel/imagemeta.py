@@ -32,6 +32,7 @@ class ImageMeta(msgspec.Struct, frozen=True, kw_only=True):
     # ---- what it may run on ----
     model: str
     kv_dtype: str
+    weights: str = "exact"
     page_tokens: int
     """Of another size, the pages are of no use, and computed again."""
 
@@ -96,6 +97,7 @@ def describe(kernel: "Lifecycle", process: Process, computed: int) -> bytes:
     meta = ImageMeta(
         model=kernel.images.model,
         kv_dtype=kernel.images.kv_dtype,
+        weights=kernel.images.weights,
         page_tokens=kernel.info.page_tokens,
         tenant=process.tenant,
         name=process.name,
@@ -155,6 +157,12 @@ def understand(kernel: "Lifecycle", data: bytes) -> ImageMeta:
             errno.EINVAL,
             f"it was made with kv_dtype={meta.kv_dtype}, and this machine has "
             f"{kernel.images.kv_dtype}; boot with {meta.kv_dtype}",
+        )
+    if meta.weights != kernel.images.weights:
+        raise error(
+            errno.EINVAL,
+            f"it was made with weights={meta.weights}, and this machine has "
+            f"{kernel.images.weights}; boot with {meta.weights}",
         )
     return meta
 

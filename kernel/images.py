@@ -149,9 +149,10 @@ class Images:
         reply: Callable[[int, object], None],
     ) -> None:
         self.model = ""
-        """Fingerprint of the model that runs, and the format of its keys and values: both set once,
-        at boot."""
+        """Fingerprint of the model that runs, the format of its keys and values, and how its
+        weights are kept: all set once, at boot."""
         self.kv_dtype = ""
+        self.weights = "exact"
         self.thaw: Callable[[bytes], TextStream] | None = None
         """Makes a text stream of what its `freeze` gave."""
         self.thaw_grammar: Callable[[bytes], Grammar] | None = None

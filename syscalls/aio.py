@@ -71,6 +71,7 @@ async def boot(
     driver: str = "cpu",
     page_tokens: int = 16,
     kv_dtype: str = "f16",
+    weights: str = "auto",
     threads: int | None = None,
     params: "Params | None" = None,
     tunables: Mapping[str, float] | None = None,
@@ -81,8 +82,8 @@ async def boot(
         partial(
             inproc.boot, model, device_pages=device_pages, host_pages=host_pages, swap_dir=swap_dir,
             swap_bytes=swap_bytes, image_dir=image_dir, swap_resume=swap_resume, policy=policy,
-            driver=driver, page_tokens=page_tokens, kv_dtype=kv_dtype, threads=threads,
-            params=params, tunables=tunables, progress=progress,
+            driver=driver, page_tokens=page_tokens, kv_dtype=kv_dtype, weights=weights,
+            threads=threads, params=params, tunables=tunables, progress=progress,
         )
     )  # fmt: skip
     return Syscalls(blocking.port)

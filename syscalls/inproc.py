@@ -68,6 +68,7 @@ def boot(
     driver: str = "cpu",
     page_tokens: int = 16,
     kv_dtype: str = "f16",
+    weights: str = "auto",
     threads: int | None = None,
     params: "Params | None" = None,
     tunables: Mapping[str, float] | None = None,
@@ -76,7 +77,8 @@ def boot(
     """Load `model` (a name, a .gguf file or a Hugging Face directory) and serve it.
 
     device_pages: KV pages on the device; host_pages: pages of the host tier (0: none); a page holds
-    `page_tokens` tokens in the format `kv_dtype` (`drivers/kvkind.py`). swap_dir, swap_bytes: a
+    `page_tokens` tokens in the format `kv_dtype` (`drivers/kvkind.py`); weights: how those of the
+    model are kept (`drivers/weightkind.py`). swap_dir, swap_bytes: a
     swap file below that, as `swapon` makes. image_dir: where images of processes are kept: those of
     `suspend`, and with Params(image_idle_s=...) those of processes that wait for input so long;
     swap_resume: the latter come back from the last kernel that had the directory. policy: progress,
@@ -90,7 +92,7 @@ def boot(
     from tokenix.kernel.params import Params
 
     options = BootOptions(
-        model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, threads,
+        model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, weights, threads,
         params or Params(), tunables or {}, swap_dir, swap_bytes, image_dir, swap_resume,
     )  # fmt: skip
     return Syscalls(LocalPort(boot_machine(options, progress)))

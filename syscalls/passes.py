@@ -7,9 +7,11 @@ The arithmetic is that of the CPU driver. Formats of one `load` share the weight
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tokenix.drivers.kvkind import KvKind
+from tokenix.drivers.weightkind import WeightKind
 from tokenix.syscalls.requests import encode
 
 if TYPE_CHECKING:
@@ -17,22 +19,67 @@ if TYPE_CHECKING:
     from tokenix.models.image import ProgramImage
 
 PAGE_TOKENS = 16
+Weights = WeightKind | Literal["f32"]
+"""How weights are kept; f32: as a reference, that no machine serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of a step, at least."""
+
+    bytes: int
+    """Of weights, and of keys and values, read from memory once."""
+    weight_macs: int
+    """Multiply-adds with weights."""
+    attention_macs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a machine can do at most."""
+
+    read_bytes_per_s: float
+    dot_macs_per_s: float
+    """Multiply-adds of bytes."""
+    fma_macs_per_s: float
+    """Of float32."""
+
+
+def measure_limits() -> Limits:
+    """Of this machine, on all threads; a second."""
+    from tokenix.drivers.cpu.limits import measure
+    from tokenix.drivers.cpu.team import get_threads
+
+    return Limits(*measure(get_threads()))
 
 
 class Passes:
     """Sequences, by number, whose keys and values are in one format. For one thread."""
 
     def __init__(
-        self, image: "ProgramImage", kind: KvKind, frames: int, like: "Passes | None" = None
+        self,
+        image: "ProgramImage",
+        kind: KvKind,
+        frames: int,
+        like: "Passes | None" = None,
+        weights: Weights = "exact",
     ) -> None:
-        """`like`: one whose weights are used."""
+        """`like`: one whose weights are used; weights: how they are kept, if there is none."""
         from tokenix.drivers.cpu.arena import FrameArena, PageShape
+        from tokenix.drivers.cpu.dense import WEIGHTS, choose_weights
         from tokenix.drivers.cpu.step import ModelStep as Step
 
         self.image = image
         arena = FrameArena(PageShape.of(image.config, PAGE_TOKENS, kind), frames)
         self._step: ModelStep = (
-            Step(image.config, image.weights, arena) if like is None else like._step.over(arena)
+            Step(
+                image.config,
+                image.weights,
+                arena,
+                "f32" if weights == "f32" else WEIGHTS[choose_weights(weights)],
+            )
+            if like is None
+            else like._step.over(arena)
         )
         self.token_bytes = arena.shape.frame_bytes / PAGE_TOKENS
         """Bytes of the keys and values of one token, scales included."""
@@ -42,7 +89,9 @@ class Passes:
         self._length: dict[int, int] = {}
 
     @classmethod
-    def load(cls, model: str, kinds: Iterable[str], frames: int) -> dict[str, "Passes"]:
+    def load(
+        cls, model: str, kinds: Iterable[str], frames: int, weights: Weights = "exact"
+    ) -> dict[str, "Passes"]:
         """One for each format, each with `frames` pages of 16 tokens. Errors as `boot`'s."""
         from tokenix.models.registry import load_image
 
@@ -50,9 +99,26 @@ class Passes:
         made: dict[str, Passes] = {}
         first: Passes | None = None
         for kind in kinds:
-            made[kind] = cls(image, cast(KvKind, kind), frames, first)
+            made[kind] = cls(image, cast(KvKind, kind), frames, first, weights)
             first = first or made[kind]
         return made
+
+    @staticmethod
+    def tokenize(model: str, text: str) -> tuple[int, ...]:
+        """A text as a model's tokens. Errors as `boot`'s."""
+        from tokenix.models.registry import load_image
+
+        return encode(load_image(model), text, True)
+
+    def work_of(self, tokens: int, context: int) -> "Work":
+        """What a step of so many tokens, each of another sequence of that length, has to do."""
+        config = self.image.config
+        attended = 2 * config.layers * config.heads * config.head_dim * context
+        return Work(
+            bytes=self._step.weight_bytes + int(tokens * context * self.token_bytes),
+            weight_macs=tokens * self._step.macs[1],
+            attention_macs=tokens * attended,
+        )
 
     def tokens_of(self, text: str, raw: bool = False) -> tuple[int, ...]:
         """As `spawn` makes them of a prompt."""

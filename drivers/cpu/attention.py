@@ -1,7 +1,7 @@
 """Paged attention: a block of queries of one row against that row's keys and values.
 
     scores[slot][key]      slots are (query, head of the kv head's group) pairs, at most 16
-    softmax per slot       over keys 0..position, 16 partial sums by key % 16
+    softmax per slot       over keys 0..position
     out[slot][dim]         sum over keys in order
 
 Keys are taken in the order of positions, one chain per result, so a query's result depends on its
@@ -15,48 +15,11 @@ changes no weight.
 import numpy as np
 
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
+from tokenix.drivers.cpu.keytile import MAX_SLOTS, divide, softmax
 from tokenix.drivers.cpu.kvformat import PageLayout
-from tokenix.drivers.cpu.kvpages import score_keys, sum_values
+from tokenix.drivers.cpu.kvpages import count_columns, score_keys, sum_values
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import exp_neg
-
-MAX_SLOTS = 16
-"""Query-head slots of one work item: the widest tile."""
-
-_NEG_INF = np.float32(-np.inf)
-
-
-@kernel
-def _softmax(scores: Float32, keys: int, weights: Float32, slot: int) -> np.float32:
-    """exp(scores - max) of the first `keys` entries into weights[:, slot]; returns their sum.
-
-    Entries from `keys` on become 0. scores [padded keys] is overwritten.
-    """
-    best = np.empty(LANES, np.float32)
-    total = np.zeros(LANES, np.float32)
-    for lane in range(LANES):
-        best[lane] = _NEG_INF
-    for key in range(keys, len(scores)):
-        scores[key] = _NEG_INF
-    for first in range(0, len(scores), LANES):
-        for lane in range(LANES):
-            score = scores[first + lane]
-            best[lane] = score if score > best[lane] else best[lane]
-    top = best[0]
-    for lane in range(1, LANES):
-        top = best[lane] if best[lane] > top else top
-    for first in range(0, len(scores), LANES):
-        for lane in range(LANES):
-            e = exp_neg(np.float32(scores[first + lane] - top))
-            e = e if first + lane < keys else np.float32(0.0)
-            total[lane] += e
-            scores[first + lane] = e
-    for key in range(len(scores)):
-        weights[key, slot] = scores[key]
-    result = np.float32(total[0])
-    for lane in range(1, LANES):
-        result = np.float32(result + total[lane])
-    return result
+from tokenix.drivers.cpu.tile import address
 
 
 @kernel
@@ -78,12 +41,12 @@ def _add_mass(
     weights: Float32, normal: Float32, first: int, keys: int, page_tokens: int, mass: Float32
 ) -> None:
     """mass [at least the pages of `keys`] += softmax weights of the slots from `first` on, summed
-    by page. weights [padded keys, columns] and normal [slots], their sums."""
+    by page. weights [columns, padded keys] and normal [slots], their sums."""
     for slot in range(first, len(normal)):
         for start in range(0, keys, page_tokens):
             total = np.float32(0.0)
             for key in range(start, min(keys, start + page_tokens)):
-                total += weights[key, slot]
+                total += weights[slot, key]
             mass[start // page_tokens] += total / normal[slot]
 
 
@@ -107,29 +70,34 @@ def _attend_block(
     looks at goes to masses[block[4], rest], if it asks."""
     token, position, queries = block[1], block[2], block[3]
     slots = queries * group
-    columns = 1
-    while columns < slots:
-        columns *= 2
+    columns = count_columns(arena, slots)
     keys = position + queries
     padded = (keys + LANES - 1) // LANES * LANES
     packed = np.empty((dim, columns), np.float32)
-    scores = np.empty((columns, padded), np.float32)
-    weights = np.zeros((padded, columns), np.float32)
-    sums = np.empty((dim // LANES, columns, LANES), np.float32)
-    _pack_queries(q, token, queries, head, group, dim, packed)
-    score_keys(arena, key_base, table, pages, packed, scores)
+    scores = np.zeros((columns, padded), np.float32)
+    sums = np.empty((columns, dim), np.float32)
     normal = np.empty(slots, np.float32)
+    _pack_queries(q, token, queries, head, group, dim, packed)
+    score_keys(arena, key_base, value_base, table, pages, packed, scores)
     for slot in range(slots):
         own_keys = position + slot // group + 1
-        normal[slot] = _softmax(scores[slot], own_keys, weights, slot)
+        normal[slot] = softmax(address(scores) + slot * padded * 4, own_keys)
+        for key in range(-(-own_keys // LANES) * LANES, padded):
+            scores[slot, key] = np.float32(0.0)
     if block[4] >= 0:
-        _add_mass(weights, normal, slots - group, keys, pages.page_tokens, masses[block[4], rest])
-    sum_values(arena, value_base, table, pages, keys, weights, sums)
+        _add_mass(scores, normal, slots - group, keys, pages.page_tokens, masses[block[4], rest])
+    sum_values(arena, key_base, value_base, table, pages, keys, scores, sums)
     for slot in range(slots):
         row, start = token + slot // group, (head + slot % group) * dim
-        for d in range(dim):
-            value = sums[d // LANES, slot, d % LANES] / normal[slot]
-            out[row // out.shape[2], start + d, row % out.shape[2]] = value
+        tile, column = row // out.shape[2], row % out.shape[2]
+        for first in range(0, dim, LANES):
+            at = address(sums) + (slot * dim + first) * 4
+            if out.shape[2] == 1:
+                divide(at, normal[slot], address(out) + (row * out.shape[1] + start + first) * 4)
+                continue
+            divide(at, normal[slot], at)
+            for d in range(first, first + LANES):
+                out[tile, start + d, column] = sums[slot, d]
 
 
 @kernel

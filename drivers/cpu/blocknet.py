@@ -40,6 +40,12 @@ class BlockNet:
         self._weights = pack_model(config, weights, progress)
         self._space = Workspace()
 
+    @property
+    def weight_bytes(self) -> int:
+        w = self._weights
+        embedding = 0 if self._config.tied_embeddings else int(w.head[0] - w.embed[0])
+        return len(w.blob) - embedding
+
     def run(
         self,
         ids: Int32,

@@ -21,7 +21,6 @@ LLVM never makes vpdpbusd of ordinary loops, hence the intrinsic. `tests/cpu/tes
 compares both with numpy.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -38,13 +37,15 @@ from tokenix.drivers.cpu.lanes import (
     LANES,
     VF32,
     VI32,
+    call_address,
     fill,
     fma,
     load,
-    pointer,
+    prefetch,
     shift,
     splat,
     store,
+    switch,
 )
 
 MAX_COLUMNS = 8
@@ -57,7 +58,7 @@ _VF16 = ir.VectorType(F16, LANES)
 _BYTES64 = ir.VectorType(I8, 64)
 
 
-def _dot(b: Any, vnni: bool, total: Any, weights: Any, four: Any) -> Any:
+def dot_codes(b: Any, vnni: bool, total: Any, weights: Any, four: Any) -> Any:
     """total + dot of 4 unsigned codes of each row with the token's 4 signed ones, an int32."""
     if vnni:
         kind = ir.FunctionType(VI32, [VI32, _BYTES64, _BYTES64])
@@ -87,13 +88,8 @@ def _load_codes(b: Any, form: int, at: Any) -> list[Any]:
 def _fetch_ahead(b: Any, at_ahead: Any, lines: Any) -> None:
     """Ask for the next cache lines of weights that a later tile reads."""
     address = b.load(at_ahead)
-    byte = I8.as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
-    prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
-    reading, level, data = (ir.Constant(I32, number) for number in (0, 2, 1))
     with cgutils.for_range(b, lines, intp=I64) as loop:
-        where = b.add(address, b.shl(loop.index, ir.Constant(I64, 6)))
-        b.call(prefetch, [pointer(b, where, I8), reading, level, data])
+        prefetch(b, b.add(address, b.shl(loop.index, ir.Constant(I64, 6))), 2)
     b.store(b.add(address, b.shl(lines, ir.Constant(I64, 6))), at_ahead)
 
 
@@ -120,7 +116,7 @@ def _emit(b: Any, form: int, columns: int, vnni: bool, args: Any) -> None:
                 dot = splat(b, load(b, I32, at_factor, 4 * (2 * columns + t)))
             for quad in range(_QUADS):
                 four = load(b, I32, at_code, BLOCK * t + 4 * quad)
-                dot = _dot(b, vnni, dot, weights[quad], four)
+                dot = dot_codes(b, vnni, dot, weights[quad], four)
             own = b.fmul(scale, splat(b, load(b, F32, at_factor, 4 * t)))
             value = fma(b, b.sitofp(dot, VF32), own, b.load(total))
             if form == NIBBLES:
@@ -136,19 +132,6 @@ def _emit(b: Any, form: int, columns: int, vnni: bool, args: Any) -> None:
         store(b, b.load(total), b.add(out, b.mul(stride, ir.Constant(I64, t))))
 
 
-def _switch(b: Any, value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> None:
-    """Code for each of the values that `value` may have."""
-    after = b.append_basic_block("after")
-    choice = b.switch(value, after)
-    for case in cases:
-        block = b.append_basic_block(f"case{case}")
-        choice.add_case(ir.Constant(I64, case), block)
-        b.position_at_end(block)
-        emit(case)
-        b.branch(after)
-    b.position_at_end(after)
-
-
 @intrinsic
 def _any_tile(
     typing: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any, blocks: Any,
@@ -161,9 +144,9 @@ def _any_tile(
 
         def widths(form: int) -> None:
             widest = range(1, MAX_COLUMNS + 1)
-            _switch(b, args[1], widest, lambda columns: _emit(b, form, columns, vnni, args[2:]))
+            switch(b, args[1], widest, lambda columns: _emit(b, form, columns, vnni, args[2:]))
 
-        _switch(b, args[0], (NIBBLES, BYTES), widths)
+        switch(b, args[0], (NIBBLES, BYTES), widths)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 11), codegen
@@ -177,8 +160,7 @@ def _call(
     """What `tile_function` is the address of."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [I64] * 11)
-        b.call(pointer(b, args[0], kind), args[1:])
+        call_address(b, args[0], args[1:])
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 12), codegen

@@ -12,9 +12,10 @@ from typing import Literal
 import numpy as np
 
 from tokenix.drivers.cpu.arena import aligned_empty
-from tokenix.drivers.cpu.jit import Array, Float32, kernel
+from tokenix.drivers.cpu.jit import Array, Float32, has_vnni, host_context, kernel
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.tile import address, tile
+from tokenix.drivers.weightkind import WeightKind
 
 FloatKind = Literal["f16", "f32"]
 DenseKind = Literal["native", "f16", "f32"]
@@ -25,6 +26,17 @@ DTYPES: dict[FloatKind, np.dtype[np.generic]] = {
 }
 
 FLOAT16_MAX = 65504.0
+
+
+WEIGHTS: dict[WeightKind, DenseKind] = {"native": "native", "exact": "f16"}
+
+
+def choose_weights(kind: WeightKind) -> WeightKind:
+    """native or exact: what auto means on this machine."""
+    if kind == "auto":
+        return "native" if has_vnni(host_context()) else "exact"
+    return kind
+
 
 BLOCK_TOKENS = 128
 """Token rows that share one pass over the weights: their packed input fits the L2 cache."""

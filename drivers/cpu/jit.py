@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import extending
 from numba.core import cgutils as numba_cgutils
+from numba.core.registry import cpu_target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -138,6 +139,11 @@ def kernel(function: F) -> F:
 def intrinsic(build: Callable[..., Any]) -> Callable[..., Any]:
     """A function that kernels call, given as (signature, code generator) of its argument types."""
     return cast(Callable[..., Any], extending.intrinsic(build))
+
+
+def host_context() -> Any:
+    """What kernels are compiled in."""
+    return cpu_target.target_context
 
 
 def has_vnni(context: Any) -> bool:

@@ -34,6 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
+from tokenix.drivers.cpu.keytile import tiles_of
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.tile import (
     CONTINUE,
@@ -90,6 +91,8 @@ class PageLayout(NamedTuple):
     """In a block; its lows follow."""
     block_bytes: int
     head_bytes: int
+    tiles: int
+    """Of numbers as they are: `keytile.tiles_of`, in this process."""
 
 
 def layout_of(kind: KvKind, page_tokens: int, head_dim: int) -> PageLayout:
@@ -104,9 +107,9 @@ def layout_of(kind: KvKind, page_tokens: int, head_dim: int) -> PageLayout:
         scales = groups * (2 if form.lows else 1)
     codes = LANES * head_dim * bits // 8
     block = codes + 2 * LANES * scales
-    return PageLayout(
-        form.kind, page_tokens, bits, groups, codes, block, page_tokens // LANES * block
-    )
+    head = page_tokens // LANES * block
+    tiles = tiles_of(form.stored)
+    return PageLayout(form.kind, page_tokens, bits, groups, codes, block, head, tiles)
 
 
 @kernel
@@ -251,10 +254,17 @@ def _hadamard(x: Float32) -> None:
 
 @kernel
 def _code_tile(
-    kind: int, keys: bool, columns: int, w: int, x: int, out: int, count: int, mode: int
+    kind: int,
+    keys: bool,
+    columns: int,
+    w: int,
+    x: int,
+    out: int,
+    count: int,
+    stride: int,
+    mode: int,
 ) -> None:
-    """A tile over codes, of the K or the V page; `out` is [columns, 16]."""
-    stride = LANES * 4
+    """A tile over codes, of the K or the V page."""
     if kind == INT8:
         tile(_AS_INT8, columns, w, x, out, count, stride, mode)
     elif kind == FP8:
@@ -266,12 +276,18 @@ def _code_tile(
 
 
 def score_codes(
-    arena: Array, base: int, table: Int32, pages: PageLayout, packed: Float32, scores: Float32
+    arena: Array,
+    key_base: int,
+    value_base: int,
+    table: Int32,
+    pages: PageLayout,
+    packed: Float32,
+    scores: Float32,
 ) -> None:
     """`kvpages.score_keys` for codes."""
     dim, columns = packed.shape
     group = dim // pages.groups
-    start, at_q = address(arena) + base, address(packed)
+    start, at_q = address(arena) + key_base, address(packed)
     dots = np.empty((columns, LANES), np.float32)
     scale, low = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     totals = np.zeros((pages.groups, columns), np.float32)
@@ -284,7 +300,8 @@ def score_codes(
         for g in range(pages.groups):
             at_codes = at_k + g * group * LANES * pages.bits // 8
             at_x = at_q + g * group * columns * 4
-            _code_tile(pages.kind, True, columns, at_codes, at_x, address(dots), group, OVERWRITE)
+            to, row = address(dots), LANES * 4
+            _code_tile(pages.kind, True, columns, at_codes, at_x, to, group, row, OVERWRITE)
             at_scale = at_k + pages.scales_at + g * LANES * 2
             widen(_BF16, at_scale, address(scale))
             for slot in range(columns):
@@ -301,7 +318,8 @@ def score_codes(
 
 def sum_codes(
     arena: Array,
-    base: int,
+    key_base: int,
+    value_base: int,
     table: Int32,
     pages: PageLayout,
     keys: int,
@@ -309,9 +327,10 @@ def sum_codes(
     sums: Float32,
 ) -> None:
     """`kvpages.sum_values` for codes."""
-    parts, columns = sums.shape[0], sums.shape[1]
+    columns, dim = sums.shape
+    parts = dim // LANES
     group_parts = parts // pages.groups
-    start, part_bytes = address(arena) + base, LANES * LANES * pages.bits // 8
+    start, part_bytes = address(arena) + value_base, LANES * LANES * pages.bits // 8
     scaled = np.empty((LANES, columns), np.float32)
     scale, low = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     shift = np.zeros((pages.groups, columns), np.float32)
@@ -325,17 +344,17 @@ def sum_codes(
             widen(_BF16, at_scale, address(scale))
             for k in range(count):
                 for slot in range(columns):
-                    scaled[k, slot] = weights[first + k, slot] * scale[k]
+                    scaled[k, slot] = weights[slot, first + k] * scale[k]
             if pages.kind == INT4:
                 widen(_BF16, at_scale + pages.groups * LANES * 2, address(low))
                 for k in range(count):
                     for slot in range(columns):
-                        shift[g, slot] = fma(weights[first + k, slot], low[k], shift[g, slot])
+                        shift[g, slot] = fma(weights[slot, first + k], low[k], shift[g, slot])
             for part in range(g * group_parts, (g + 1) * group_parts):
-                at_codes, out = at_v + part * part_bytes, address(sums[part])
-                _code_tile(pages.kind, False, columns, at_codes, address(scaled), out, count, mode)
+                at_codes, to = at_v + part * part_bytes, address(sums) + part * LANES * 4
+                x = address(scaled)
+                _code_tile(pages.kind, False, columns, at_codes, x, to, count, dim * 4, mode)
     if pages.kind == INT4:
-        for part in range(parts):
-            for slot in range(columns):
-                for lane in range(LANES):
-                    sums[part, slot, lane] += shift[part // group_parts, slot]
+        for slot in range(columns):
+            for d in range(dim):
+                sums[slot, d] += shift[d // LANES // group_parts, slot]

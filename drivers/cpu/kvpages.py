@@ -7,9 +7,11 @@ kernel that calls one is compiled with the variant that its arena asks for.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba.core import types
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, specialized
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel, specialized
+from tokenix.drivers.cpu.keytile import score_blocks, sum_blocks
 from tokenix.drivers.cpu.kvformat import (
     PageLayout,
     find_block,
@@ -19,9 +21,9 @@ from tokenix.drivers.cpu.kvformat import (
     write_codes,
 )
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import CONTINUE, OVERWRITE, address, store_rounded, tile
+from tokenix.drivers.cpu.tile import address, round_lanes
 
-Variant = Callable[..., None]
+Variant = Callable[..., Any]
 
 
 def write_head(
@@ -33,12 +35,15 @@ def write_head(
 def _write_plain(
     arena: Array, pages: PageLayout, at_k: int, at_v: int, lane: int, key: Float32, value: Float32
 ) -> None:
-    size, start = arena.itemsize, address(arena)
-    for d in range(len(key)):
-        store_rounded(arena, start + at_k + (d * LANES + lane) * size, key[d])
-        part = d // LANES * LANES * LANES
-        where = start + at_v + (part + lane * LANES + d % LANES) * size
-        store_rounded(arena, where, value[d])
+    size, start, dim = arena.itemsize, address(arena), len(key)
+    rounded, page = np.empty(dim, arena.dtype), arena.reshape(-1)
+    for first in range(0, dim, LANES):
+        round_lanes(arena, address(key) + first * 4, address(rounded) + first * size)
+        part = start + at_v + (first + lane) * LANES * size
+        round_lanes(arena, address(value) + first * 4, part)
+    at = at_k // size + lane
+    for d in range(dim):
+        page[at + d * LANES] = rounded[d]
 
 
 def turn_head(arena: Array, pages: PageLayout, head: Float32, query: bool) -> None:
@@ -49,69 +54,108 @@ def _leave_head(arena: Array, pages: PageLayout, head: Float32, query: bool) -> 
     pass
 
 
+def count_columns(arena: Array, slots: int) -> int:
+    """Columns of a computation for `slots` queries and heads; those behind them are zero."""
+    return slots
+
+
+def _as_many(arena: Array, slots: int) -> int:
+    return slots
+
+
+def _power_of_two(arena: Array, slots: int) -> int:
+    columns = 1
+    while columns < slots:
+        columns *= 2
+    return columns
+
+
+@kernel
+def _find_blocks(
+    arena: Array, key_base: int, value_base: int, table: Int32, pages: PageLayout, blocks: int
+) -> Int64:
+    """Addresses of the first `blocks` blocks of 16 tokens of a layer's head, K then V."""
+    places = np.empty(2 * blocks, np.int64)
+    frame_bytes, start = arena.shape[1] * arena.itemsize, address(arena)
+    for block in range(blocks):
+        token = block * LANES
+        page, inside = token // pages.page_tokens, token % pages.page_tokens
+        at = start + find_block(frame_bytes, table[page], pages, inside)
+        places[block], places[blocks + block] = at + key_base, at + value_base
+    return places
+
+
 def score_keys(
-    arena: Array, base: int, table: Int32, pages: PageLayout, packed: Float32, scores: Float32
+    arena: Array,
+    key_base: int,
+    value_base: int,
+    table: Int32,
+    pages: PageLayout,
+    packed: Float32,
+    scores: Float32,
 ) -> None:
     """scores [columns, padded keys] = packed queries [dim, columns] against the key pages.
 
-    base: byte offset in a frame of the K page of this layer and head.
+    key_base, value_base: byte offsets in a frame of the K and the V page of this layer and head.
     """
 
 
 def _score_plain(
-    arena: Array, base: int, table: Int32, pages: PageLayout, packed: Float32, scores: Float32
+    arena: Array,
+    key_base: int,
+    value_base: int,
+    table: Int32,
+    pages: PageLayout,
+    packed: Float32,
+    scores: Float32,
 ) -> None:
     dim, columns = packed.shape
-    frame_bytes = arena.shape[1] * arena.itemsize
-    start, at_q, at_scores = address(arena) + base, address(packed), address(scores)
-    for first in range(0, scores.shape[1], LANES):
-        page, inside = first // pages.page_tokens, first % pages.page_tokens
-        at_k = start + find_block(frame_bytes, table[page], pages, inside)
-        out = at_scores + first * 4
-        tile(arena, columns, at_k, at_q, out, dim, scores.shape[1] * 4, OVERWRITE)
+    blocks = scores.shape[1] // LANES
+    places = _find_blocks(arena, key_base, value_base, table, pages, blocks)
+    stride = scores.shape[1] * 4
+    score_blocks(
+        pages.tiles, columns, dim, places, blocks, address(packed), address(scores), stride
+    )
 
 
 def sum_values(
     arena: Array,
-    base: int,
+    key_base: int,
+    value_base: int,
     table: Int32,
     pages: PageLayout,
     keys: int,
     weights: Float32,
     sums: Float32,
 ) -> None:
-    """sums [dim / 16, columns, 16] = weights [keys, columns] against the value pages."""
+    """sums [columns, dim] = weights [columns, at least keys] against the value pages."""
 
 
 def _sum_plain(
     arena: Array,
-    base: int,
+    key_base: int,
+    value_base: int,
     table: Int32,
     pages: PageLayout,
     keys: int,
     weights: Float32,
     sums: Float32,
 ) -> None:
-    parts, columns = sums.shape[0], sums.shape[1]
-    frame_bytes = arena.shape[1] * arena.itemsize
-    start, at_weights, at_sums = address(arena) + base, address(weights), address(sums)
-    part_bytes = LANES * LANES * arena.itemsize
-    for first in range(0, keys, LANES):
-        page, inside = first // pages.page_tokens, first % pages.page_tokens
-        at_v = start + find_block(frame_bytes, table[page], pages, inside)
-        count = min(LANES, keys - first)
-        mode = OVERWRITE if first == 0 else CONTINUE
-        for part in range(parts):
-            tile(
-                arena,
-                columns,
-                at_v + part * part_bytes,
-                at_weights + first * columns * 4,
-                at_sums + part * columns * LANES * 4,
-                count,
-                LANES * 4,
-                mode,
-            )
+    columns, dim = sums.shape
+    blocks = (keys + LANES - 1) // LANES
+    places = _find_blocks(arena, key_base, value_base, table, pages, blocks)
+    sum_blocks(
+        pages.tiles,
+        arena.itemsize,
+        columns,
+        dim,
+        places,
+        keys,
+        address(weights),
+        weights.shape[1] * 4,
+        address(sums),
+        dim * 4,
+    )
 
 
 def _choose(function: Variant, plain: Variant, codes: Variant) -> None:
@@ -122,6 +166,7 @@ def _choose(function: Variant, plain: Variant, codes: Variant) -> None:
         return codes if arena.dtype is types.uint8 else plain
 
 
+_choose(count_columns, _as_many, _power_of_two)
 _choose(turn_head, _leave_head, turn_codes)
 _choose(write_head, _write_plain, write_codes)
 _choose(score_keys, _score_plain, score_codes)

@@ -4,7 +4,7 @@ These functions emit code into a builder `b` while a kernel is compiled. Address
 in bytes. Only portable LLVM operations are used: on any processor they compute the same bits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ def add_floats(b: Any, x: Any, y: Any) -> Any:
 
 
 def exp_neg(b: Any, x: Any) -> Any:
-    """exp(x) for x <= 0 in each lane, relative error about 1e-7; not-a-number stays so.
+    """exp(x) for x <= 0 in each lane, relative error about 1e-7 * (1 + |x|); not-a-number stays so.
 
     2**n * p(f) with n = round(x / ln 2) and f in [-1/2, 1/2].
     """
@@ -113,3 +113,31 @@ def exp_neg(b: Any, x: Any) -> Any:
         p = fma(b, p, f, fill(VF32, float(np.float32(factor))))
     exponent = b.add(b.bitcast(shifted, VI32), fill(VI32, 127))
     return b.fmul(p, b.bitcast(b.shl(exponent, fill(VI32, 23)), VF32))
+
+
+def switch(b: Any, value: Any, cases: Iterable[int], emit: Callable[[int], None]) -> None:
+    """Code for each of the values that an int64 may have."""
+    after = b.append_basic_block("after")
+    choice = b.switch(value, after)
+    for case in cases:
+        block = b.append_basic_block(f"case{case}")
+        choice.add_case(ir.Constant(I64, case), block)
+        b.position_at_end(block)
+        emit(case)
+        b.branch(after)
+    b.position_at_end(after)
+
+
+def prefetch(b: Any, address: Any, level: int) -> None:
+    """Ask for the cache line at an address, which need not be a valid one; level: of the cache."""
+    byte = I8.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+    function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+    numbers = [ir.Constant(I32, number) for number in (0, 4 - level, 1)]
+    b.call(function, [pointer(b, address, I8), *numbers])
+
+
+def call_address(b: Any, address: Any, numbers: list[Any]) -> None:
+    """Call what is at an address with int64 arguments, see `jit.entry_point`."""
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(numbers))
+    b.call(pointer(b, address, kind), numbers)

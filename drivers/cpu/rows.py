@@ -4,13 +4,16 @@ Each row is computed from itself alone, in one fixed order, so no result depends
 "Packed" is the input form of dense layers: [tiles, width, T], T token rows side by side.
 """
 
-import numpy as np
+from typing import Any
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
+import numpy as np
+from numba.core import types
+
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, intrinsic, kernel
 from tokenix.drivers.cpu.kvformat import PageLayout, find_block
 from tokenix.drivers.cpu.kvpages import turn_head, write_head
-from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import exp_neg, fma
+from tokenix.drivers.cpu.lanes import LANES, VF32, load, splat, store
+from tokenix.drivers.cpu.tile import address, exp_neg, fma
 
 
 @kernel
@@ -59,11 +62,31 @@ def swiglu_row(gate_up: Float32, packed: Float32, row: int) -> None:
         packed[t, k, column] = gate[k]
 
 
+@intrinsic
+def rotate_lanes(typing: Any, low: Any, high: Any, cos: Any, sin: Any, scale: Any) -> Any:
+    """16 pairs of float32, in place: turned by an angle each, then times scale."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        low, high, cos, sin = (load(b, VF32, at) for at in args[:4])
+        scale = splat(b, args[4])
+        turned = b.fsub(b.fmul(low, cos), b.fmul(high, sin))
+        store(b, b.fmul(turned, scale), args[0])
+        turned = b.fadd(b.fmul(high, cos), b.fmul(low, sin))
+        store(b, b.fmul(turned, scale), args[1])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4, types.float32), codegen
+
+
 @kernel
 def _rotate(head: Float32, cos: Float32, sin: Float32, scale: np.float32) -> None:
     """Half-split rotary embedding in place (dims past 2 * len(cos) stay), then times scale."""
     half = len(cos)
-    for d in range(half):
+    whole = half // LANES * LANES
+    for first in range(0, whole * 4, LANES * 4):
+        low_at = address(head) + first
+        rotate_lanes(low_at, low_at + half * 4, address(cos) + first, address(sin) + first, scale)
+    for d in range(whole, half):
         low, high = head[d], head[d + half]
         head[d] = np.float32(low * cos[d] - high * sin[d]) * scale
         head[d + half] = np.float32(high * cos[d] + low * sin[d]) * scale

@@ -17,6 +17,7 @@ from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.blocknet import BlockNet
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32
+from tokenix.drivers.cpu.keytile import MAX_SLOTS
 from tokenix.drivers.cpu.layers import Batch, Shape
 from tokenix.drivers.cpu.pack import check_shapes, rotary_tables
 from tokenix.drivers.cpu.team import get_threads
@@ -53,6 +54,11 @@ class Chunk:
 
 class Net(Protocol):
     """Packed weights, and one pass of token rows over them. For one thread at a time."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all matrices, the head among them."""
+        ...
 
     def run(
         self,
@@ -94,6 +100,17 @@ class ModelStep:
             config.layers * config.hidden * (2 * queries + 2 * keys + 3 * config.ffn)
         )
         self._use(arena)
+
+    @property
+    def weight_bytes(self) -> int:
+        """That a pass of one token reads."""
+        return self._net.weight_bytes
+
+    @property
+    def macs(self) -> tuple[int, int]:
+        """Multiply-adds with weights for a token, and for one whose logits are wanted as well."""
+        head = self.config.hidden * self.config.vocab_tokens
+        return self._macs_per_token, self._macs_per_token + head
 
     def over(self, arena: FrameArena) -> "ModelStep":
         """The same weights over another arena. The two share working memory: logits of one are
@@ -167,7 +184,7 @@ class ModelStep:
     ) -> tuple[Batch, Int32]:
         """Flatten chunks into token rows and query blocks; also the rows that want logits. The
         last block of each of `asking` gets a row of masses."""
-        per_block = max(1, attention.MAX_SLOTS // (self.config.heads // self.config.kv_heads))
+        per_block = max(1, MAX_SLOTS // (self.config.heads // self.config.kv_heads))
         positions, frames = [], []
         wanted: list[int] = []
         blocks: list[tuple[int, int, int, int, int]] = []

@@ -25,7 +25,7 @@ from llvmlite import ir
 from numba.core import types
 
 from tokenix.drivers.cpu.jit import Int64, cgutils, intrinsic, kernel
-from tokenix.drivers.cpu.lanes import I64, pointer
+from tokenix.drivers.cpu.lanes import I64, call_address, pointer
 from tokenix.drivers.cpu.tile import address, atomic_load
 
 WORDS = 16
@@ -59,8 +59,7 @@ def swap_if(typing: Any, at: Any, expected: Any, value: Any) -> Any:
 @intrinsic
 def _call_job(typing: Any, function: Any, arguments: Any, worker: Any) -> Any:
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [I64, I64])
-        b.call(pointer(b, args[0], kind), args[1:])
+        call_address(b, args[0], args[1:])
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen

@@ -41,6 +41,7 @@ from tokenix.drivers.cpu.lanes import (
     load,
     pointer,
     splat,
+    store,
 )
 from tokenix.drivers.cpu.lanes import (
     fma as fma_lanes,
@@ -62,7 +63,7 @@ _STEP = {
 def _load_lanes(b: Any, address: Any, dtype: Any) -> list[Any]:
     """The numbers at `address`, 16 of each k that is read at once, widened to float32 (exactly)."""
     if dtype in (types.float32, types.int16, types.uint16):
-        return [_load_plain(b, address, dtype)]
+        return [load_plain(b, address, dtype)]
     lanes = _STEP[dtype][0]
     codes = b.load(pointer(b, address, ir.VectorType(I8, lanes)))
     codes.align = 1
@@ -83,7 +84,8 @@ def _load_lanes(b: Any, address: Any, dtype: Any) -> list[Any]:
     return [b.uitofp(b.zext(b.shuffle_vector(low, high, order), VI32), VF32)]
 
 
-def _load_plain(b: Any, address: Any, dtype: Any) -> Any:
+def load_plain(b: Any, address: Any, dtype: Any) -> Any:
+    """16 numbers as they are, widened to float32 (exactly)."""
     element = {types.float32: F32, types.int16: F16, types.uint16: I16}[dtype]
     lanes = b.load(pointer(b, address, ir.VectorType(element, LANES)))
     lanes.align = _STEP[dtype][0] // LANES
@@ -183,6 +185,30 @@ def store_rounded(typing: Any, like: Any, at: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(like, types.int64, types.float32), codegen
+
+
+@intrinsic
+def round_lanes(typing: Any, like: Any, at: Any, to: Any) -> Any:
+    """16 float32 at an address to another one, each as `store_rounded` stores it."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        dtype, (_, at, to) = sig.args[0].dtype, args
+        numbers = load(b, VF32, at)
+        if dtype is types.float32:
+            store(b, numbers, to)
+        elif dtype is types.int16:
+            store(b, b.fptrunc(numbers, ir.VectorType(F16, LANES)), to, 0, 2)
+        else:
+            bits = b.bitcast(numbers, VI32)
+            odd = b.and_(b.lshr(bits, fill(VI32, 16)), fill(VI32, 1))
+            carried = b.add(bits, b.add(odd, fill(VI32, 0x7FFF)))
+            kept = b.select(
+                b.fcmp_unordered("uno", numbers, numbers), fill(VI32, 0x7FC00000), carried
+            )
+            store(b, b.trunc(b.lshr(kept, fill(VI32, 16)), ir.VectorType(I16, LANES)), to, 0, 2)
+        return context.get_dummy_value()
+
+    return types.void(like, types.int64, types.int64), codegen
 
 
 @intrinsic

@@ -35,6 +35,11 @@ class TileNet:
         head = weights.float32("embed" if config.tied_embeddings else "head")
         dense.pack_matrix([head], kind, self._head)
 
+    @property
+    def weight_bytes(self) -> int:
+        matrices = [each for each in self._weights if each.ndim == 4]
+        return int(sum(each.nbytes for each in matrices) + self._head.nbytes)
+
     def run(
         self,
         ids: Int32,

@@ -26,13 +26,13 @@ def by_page(weights, page_tokens):
 def test_a_kernel_sums_softmax_weights_by_page(keys, first, page_tokens, seed):
     rng = np.random.default_rng(seed)
     slots, columns, padded = 9, 16, -(-keys // 16) * 16
-    weights = np.zeros((padded, columns), np.float32)
-    weights[:keys, :slots] = rng.random((keys, slots))
-    weights[keys:] = np.nan
-    normal = np.nansum(weights[:, :slots], axis=0)
+    weights = np.zeros((columns, padded), np.float32)
+    weights[:slots, :keys] = rng.random((slots, keys))
+    weights[:, keys:] = np.nan
+    normal = np.nansum(weights[:slots], axis=1)
     mass = np.full(-(-keys // page_tokens) + 2, 0.5, np.float32)
     _add_mass(weights, normal, first, keys, page_tokens, mass)
-    shares = weights[:keys, first:slots].T / normal[first:, None].astype(np.float64)
+    shares = weights[first:slots, :keys] / normal[first:, None].astype(np.float64)
     expected = 0.5 + np.append(by_page(shares, page_tokens).sum(axis=0), [0, 0])
     np.testing.assert_allclose(mass, expected, rtol=1e-6)
 

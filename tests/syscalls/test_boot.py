@@ -20,7 +20,7 @@ NONSENSE: list[dict[str, object]] = [
     {"device_pages": "x"}, {"device_pages": 2.5}, {"device_pages": True}, {"device_pages": 0},
     {"host_pages": math.nan}, {"host_pages": -1}, {"threads": 0}, {"threads": [2]},
     {"page_tokens": None}, {"page_tokens": 0}, {"page_tokens": 3}, {"kv_dtype": 3},
-    {"kv_dtype": "int3"}, {"kv_dtype": ["int8"]},
+    {"kv_dtype": "int3"}, {"kv_dtype": ["int8"]}, {"weights": "q4"}, {"weights": None},
     {"image_dir": 3}, {"swap_resume": 1, "image_dir": "x"}, {"swap_resume": True},
     {"policy": ["x"]}, {"policy": None}, {"params": 3}, {"tunables": 3}, {"tunables": {"x": 1}},
     {"tunables": {"margin_s": "a"}}, {"tunables": {"margin_s": math.nan}},

@@ -1,0 +1,133 @@
+"""What this machine can do at most, measured: bytes read from memory, dots of codes, multiply-adds.
+
+Each rate is that of a loop that does nothing else, on all threads at once, the best of several
+runs: what the time of a pass can be compared with.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from tokenix.drivers.cpu.arena import aligned_empty
+from tokenix.drivers.cpu.blockrows import sum_squares
+from tokenix.drivers.cpu.blocktile import dot_codes
+from tokenix.drivers.cpu.claims import claim, finish, new_claims
+from tokenix.drivers.cpu.jit import (
+    PARALLEL,
+    Float32,
+    Int64,
+    cgutils,
+    has_vnni,
+    intrinsic,
+    kernel,
+)
+from tokenix.drivers.cpu.lanes import I32, I64, LANES, VF32, VI32, add_floats, fill, fma, fold
+from tokenix.drivers.cpu.team import helpers_of, outline, share
+from tokenix.drivers.cpu.tile import address
+
+READ_BYTES = 256 << 20
+"""Far more than any cache holds."""
+CHUNK_BYTES = 1 << 18
+ROUNDS = 200_000
+"""Of the loops in registers, for each item."""
+CHAINS = 12
+"""Independent sums: enough to hide the latency of each."""
+ITEMS = 16
+
+
+class Limits(NamedTuple):
+    read_bytes_per_s: float
+    dot_macs_per_s: float
+    """Of bytes, with the instruction that `blocktile` uses."""
+    fma_macs_per_s: float
+    """Of float32."""
+
+
+def _in_registers(step: Callable[[Any, Any, Any], Any], kind: Any, finish_sum: Any) -> Any:
+    """An intrinsic that does `step` ROUNDS times with each of CHAINS registers."""
+
+    @intrinsic
+    def loop(typing: Any, seed: Any) -> Any:
+        def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            sums = [cgutils.alloca_once(b, kind) for _ in range(CHAINS)]
+            for i, each in enumerate(sums):
+                b.store(fill(kind, i), each)  # equal chains would be made into one
+            with cgutils.for_range(b, ir.Constant(I64, ROUNDS), intp=I64):
+                for each in sums:
+                    b.store(step(b, context, b.load(each)), each)
+            total = b.load(sums[0])
+            for each in sums[1:]:
+                total = finish_sum(b, total, b.load(each))
+            return b.bitcast(fold(b, total, finish_sum), I32)
+
+        return types.int32(types.int64), codegen
+
+    return loop
+
+
+def _one_dot(b: Any, context: Any, total: Any) -> Any:
+    weights, four = fill(VI32, 0x01020304), ir.Constant(I32, 0x01FF01FF)
+    return dot_codes(b, has_vnni(context), total, weights, four)
+
+
+def _one_fma(b: Any, context: Any, total: Any) -> Any:
+    return fma(b, total, fill(VF32, 0.5), fill(VF32, 1.0))
+
+
+def _add_whole(b: Any, x: Any, y: Any) -> Any:
+    return b.add(x, y)
+
+
+_dots = _in_registers(_one_dot, VI32, _add_whole)
+_fmas = _in_registers(_one_fma, VF32, add_floats)
+
+
+@kernel
+def _work(what: int, data: Float32, found: Float32, claims: Int64, worker: int) -> None:
+    """Items of READ_BYTES, or of loops in registers; their results go where they are not lost."""
+    items = len(data) * 4 // CHUNK_BYTES if what == 0 else ITEMS
+    done, item = 0, claim(claims, 0, worker, items)
+    while item >= 0:
+        if what == 0:
+            at = address(data) + item * CHUNK_BYTES
+            found[worker] += sum_squares(at, CHUNK_BYTES // (LANES * 4))
+        elif what == 1:
+            found[worker] += _dots(item)
+        else:
+            found[worker] += _fmas(item)
+        done += 1
+        item = claim(claims, 0, worker, items)
+    finish(claims, 0, done, items)
+
+
+_job = outline(_work)
+
+
+@kernel
+def _run(team: Int64, what: int, data: Float32, found: Float32, claims: Int64) -> None:
+    share(team, _job((what, data, found, claims)))
+
+
+def measure(threads: int, runs: int = 5) -> Limits:
+    """The best of so many runs of each, some 20 ms apiece."""
+    data = aligned_empty((READ_BYTES // 4,), np.dtype(np.float32))
+    data[::1024] = 1.0  # so that it is there
+    found = np.zeros(threads, np.float32)
+
+    def best_s(what: int) -> float:
+        times = []
+        for _ in range(runs):
+            began_s = time.perf_counter()
+            _run(helpers_of(threads), what, data, found, new_claims(1, threads))
+            times.append(time.perf_counter() - began_s)
+        return min(times)
+
+    with PARALLEL:
+        for what in range(3):
+            _run(helpers_of(threads), what, data[:0], found, new_claims(1, threads))
+        steps = ITEMS * ROUNDS * CHAINS * LANES
+        return Limits(READ_BYTES / best_s(0), 4 * steps / best_s(1), steps / best_s(2))

@@ -1,0 +1,12 @@
+"""How the weights of a model may be kept, by name: what `weights` may be."""
+
+from typing import Literal, get_args
+
+WeightKind = Literal["auto", "native", "exact"]
+"""
+native: in the blocks of 4 or 8 bits of their file, token rows rounded to 8 bits: the fastest
+exact: as float16, token rows in float32: nearest to the model in float32
+auto: native where the processor has the instructions for it (AVX512-VNNI), else exact
+"""
+
+WEIGHT_KINDS: tuple[WeightKind, ...] = get_args(WeightKind)
