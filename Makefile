@@ -40,7 +40,7 @@ test-cuda: $(STAMP) ## what of the CUDA driver can be tested without a GPU (all 
 	@$(BIN)/python -m pytest -m 'not gpu and not slow' $(wildcard tests/cuda tests/cuda_kernels)
 
 cuda-mutations: $(STAMP) ## faults put into CUDA kernels: each must make its test fail
-	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_mutations.py
+	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_mutations.py tests/cuda/test_mutations.py
 
 cuda-aot: $(STAMP) ## machine code of every variant of the CUDA kernels, and what it is made of
 	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_aot.py

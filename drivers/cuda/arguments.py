@@ -49,10 +49,6 @@ class Block:
             field, at = self._fields[name]
             field.pack_into(self._bytes, at, value)
 
-    def unpack(self) -> dict[str, float]:
-        """Values by name."""
-        return unpack(self.op, self._bytes.raw)
-
 
 def unpack(op: Op, data: bytes) -> dict[str, float]:
     """Values by name of a block's bytes."""

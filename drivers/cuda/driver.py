@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenix.drivers.cuda.probe import Gpu, find_gpu, load_driver
 
-OUT_OF_MEMORY, NOT_READY = 2, 600
+OUT_OF_MEMORY = 2
 
 LOST = frozenset(
     (
@@ -24,7 +24,6 @@ LOST = frozenset(
 """Results after which the context serves nothing any more."""
 
 _NON_BLOCKING, _NO_TIMING, _PORTABLE = 1, 2, 1
-_BUFFER, _BUFFER_SIZE, _END = 1, 2, 0
 
 
 class CudaError(RuntimeError):
@@ -116,12 +115,6 @@ class CudaDriver:
     def wait(self, stream: Any, event: Any) -> None:
         """What the stream gets from now on runs after the event."""
         self._check("cuStreamWaitEvent", stream, event, 0)
-
-    def is_done(self, event: Any) -> bool:
-        (result,) = self._api.cuEventQuery(event)
-        if int(result) not in (0, NOT_READY):
-            self._raise("cuEventQuery", result)
-        return int(result) == 0
 
     def sync_event(self, event: Any) -> None:
         """Wait for an event."""

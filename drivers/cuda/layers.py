@@ -15,7 +15,6 @@ for `prefill` (float32), they are rows like others.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,13 +35,9 @@ if TYPE_CHECKING:
 PARTS_BYTES = 256 << 20
 """At most, for sums of splits. Rows that need more attend in turns."""
 
-Reduce = Callable[["torch.Tensor"], object]
-"""Sums a tensor over all GPUs of the model, in place."""
-
 
 class Layers:
-    """A model, or its part of several GPUs (`reduce` sums what they add to x; `config` is that of
-    the part). `rows` is the most that a pass may have, `drawing` the most that draw."""
+    """A model. `rows` is the most that a pass may have, `drawing` the most that draw."""
 
     def __init__(
         self,
@@ -57,7 +52,6 @@ class Layers:
         rows: int,
         drawing: int,
         max_position: int,
-        reduce: Reduce | None = None,
     ) -> None:
         import torch
 
@@ -67,7 +61,6 @@ class Layers:
         self._weights = weights
         self._inputs = inputs
         self._tables = tables
-        self._reduce = reduce
         dim, heads, every = config.head_dim, config.heads, config.heads + 2 * config.kv_heads
         self.most_splits = -(-max_position // SPLIT_TOKENS)
         split_bytes = 4 * heads * dim * self.most_splits
@@ -222,19 +215,10 @@ class Layers:
         from torch.nn import functional
 
         x = self.buffers["x"][:rows]
-        self._add(x, self.buffers["mixed"][:rows], layer.o)
+        x.addmm_(self.buffers["mixed"][:rows], layer.o.t())
         both = torch.mm(self._norm(x, layer.ffn_norm), layer.gate_up.t())
         gate, up = both.chunk(2, dim=1)
-        self._add(x, functional.silu(gate).mul_(up), layer.down)
-
-    def _add(self, x: "torch.Tensor", inputs: "torch.Tensor", matrix: "torch.Tensor") -> None:
-        """x += inputs @ matrix.T, over all GPUs."""
-        if self._reduce is None:
-            x.addmm_(inputs, matrix.t())
-        else:
-            part = inputs @ matrix.t()
-            self._reduce(part)
-            x.add_(part)
+        x.addmm_(functional.silu(gate).mul_(up), layer.down.t())
 
     def _head(self, x: "torch.Tensor") -> None:
         logits = self._norm(x, self._weights.norm) @ self._weights.head.t()

@@ -1,12 +1,10 @@
 """Weights of a model on the device, in one dtype, whatever the file holds.
 
-Matrices stay [out, in]; q, k and v of a layer are one matrix, as are gate and up. With several GPUs
-each holds a part of every layer: heads and columns of the feed-forward are shared out, what comes
-of them is summed (`Slice`).
+Matrices stay [out, in]; q, k and v of a layer are one matrix, as are gate and up.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,39 +19,6 @@ if TYPE_CHECKING:
     import torch
 
 Float32 = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Part `rank` of `count` equal ones."""
-
-    rank: int = 0
-    count: int = 1
-
-    def config(self, config: ModelConfig) -> ModelConfig:
-        """The shape of one part. ValueError if heads or columns cannot be shared out."""
-        for name, size in (
-            ("heads", config.heads), ("kv_heads", config.kv_heads), ("ffn", config.ffn),
-        ):  # fmt: skip
-            if size % self.count:
-                raise ValueError(
-                    f"model {config.name} has {size} {name}, which {self.count} GPUs cannot share; "
-                    "use a number that divides it"
-                )
-        return replace(
-            config,
-            heads=config.heads // self.count,
-            kv_heads=config.kv_heads // self.count,
-            ffn=config.ffn // self.count,
-        )
-
-    def rows(self, matrix: Float32) -> Float32:
-        """Its outputs of a matrix [out, in], or of a bias."""
-        return np.array_split(matrix, self.count)[self.rank]
-
-    def columns(self, matrix: Float32) -> Float32:
-        """Its inputs."""
-        return np.array_split(matrix, self.count, axis=1)[self.rank]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +41,7 @@ class Layer:
 
 
 class DeviceWeights:
-    """All tensors of a model, or of its part. progress(stage, fraction) is called while loading."""
+    """All tensors of a model. progress(stage, fraction) is called while loading."""
 
     def __init__(
         self,
@@ -85,7 +50,6 @@ class DeviceWeights:
         dense: Dense,
         kind: DenseKind,
         positions: int,
-        part: Slice = Slice(),
         progress: Callable[[str, float], None] | None = None,
     ) -> None:
         import torch
@@ -94,7 +58,7 @@ class DeviceWeights:
         self._dtype = dtype_of(kind)
         self.layers: list[Layer] = []
         for i in range(config.layers):
-            self.layers.append(self._layer(config, weights, part, f"layers.{i}."))
+            self.layers.append(self._layer(config, weights, f"layers.{i}."))
             if progress is not None:
                 progress("loading weights", (i + 1) / config.layers)
         self.embed = self._put(weights.float32("embed"))
@@ -106,23 +70,25 @@ class DeviceWeights:
         """float32 [positions, half of the rotated dims], like sin"""
         self.sin = self._put((np.sin(angles) * factor).astype(np.float32), torch.float32)
 
-    def _layer(self, config: ModelConfig, weights: Weights, part: Slice, name: str) -> Layer:
+    def _layer(self, config: ModelConfig, weights: Weights, name: str) -> Layer:
         import torch
 
-        def own(*tensors: str) -> Float32:
-            return np.concatenate([part.rows(weights.float32(name + each)) for each in tensors])
+        def stacked(*tensors: str) -> Float32:
+            return np.concatenate([weights.float32(name + each) for each in tensors])
 
         single = torch.float32
         return Layer(
             attn_norm=self._put(weights.float32(name + "attn_norm")),
-            qkv=self._put(own("q", "k", "v")),
-            bias=self._put(own("q_bias", "k_bias", "v_bias"), single) if config.qkv_bias else None,
+            qkv=self._put(stacked("q", "k", "v")),
+            bias=self._put(stacked("q_bias", "k_bias", "v_bias"), single)
+            if config.qkv_bias
+            else None,
             q_norm=self._put(weights.float32(name + "q_norm"), single) if config.qk_norm else None,
             k_norm=self._put(weights.float32(name + "k_norm"), single) if config.qk_norm else None,
-            o=self._put(part.columns(weights.float32(name + "o"))),
+            o=self._put(weights.float32(name + "o")),
             ffn_norm=self._put(weights.float32(name + "ffn_norm")),
-            gate_up=self._put(own("gate", "up")),
-            down=self._put(part.columns(weights.float32(name + "down"))),
+            gate_up=self._put(stacked("gate", "up")),
+            down=self._put(weights.float32(name + "down")),
         )
 
     def _put(self, array: Float32, dtype: "torch.dtype | None" = None) -> "torch.Tensor":
@@ -130,10 +96,3 @@ class DeviceWeights:
 
         host = torch.from_numpy(np.ascontiguousarray(array)).to(dtype or self._dtype)
         return host.to(self._device)
-
-    def size_bytes(self) -> int:
-        """What a decode step reads of them."""
-        tensors = [
-            t for layer in self.layers for t in (layer.qkv, layer.o, layer.gate_up, layer.down)
-        ]
-        return sum(t.numel() * t.element_size() for t in [*tensors, self.head])

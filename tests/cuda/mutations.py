@@ -1,0 +1,96 @@
+"""Faults put into the driver on purpose, each with a test that finds it. `test_mutations.py` tries
+them; `make cuda-mutations`."""
+
+from tokenix.tests.cuda_kernels.mutations import Mutation
+
+SWAP, DEVICE, MODEL = "test_swap.py", "test_device.py", "test_model.py"
+
+MUTATIONS = [
+    Mutation(
+        "swap out does not wait for the fence",
+        "swap.py", "        self._computed.hold(self._out)\n", "",
+        f"{SWAP}::test_a_copy_out_waits_for_what_writes_the_frame",
+    ),
+    Mutation(
+        "swap in does not wait for the fence",
+        "swap.py", "        self._computed.hold(self._in)\n", "",
+        f"{SWAP}::test_a_copy_in_waits_for_what_reads_the_frame",
+    ),
+    Mutation(
+        "a slot is read before its copy is done",
+        "swap.py", "                self._driver.sync_event(event)\n", "",
+        f"{SWAP}::test_a_slot_is_read_only_after_its_copy",
+    ),
+    Mutation(
+        "a load is told before it is done",
+        "swap.py", "            self._driver.sync(stream)\n", "            pass\n",
+        f"{SWAP}::test_a_slot_is_read_only_after_its_copy",
+    ),
+    Mutation(
+        "a slot of another generation is served",
+        "swap.py", "        if isinstance(expected, str):\n            return expected\n", "",
+        f"{SWAP}::test_a_slot_without_the_generation_is_refused",
+    ),
+    Mutation(
+        "a slot of another checksum is served",
+        "swap.py", "if expected != checksum", "if expected is None",
+        f"{SWAP}::test_a_corrupt_slot_is_refused_alone",
+    ),
+    Mutation(
+        "frames are merged into a run whose slots are no neighbours",
+        "swap.py", "== (last.pfn + last.pages, last.slot + last.pages)",
+        "== (last.pfn + last.pages, slot)", f"{SWAP}::test_neighbours_are_one_copy",
+    ),
+    Mutation(
+        "the copy of a frame does not raise the fence",
+        "device.py", "stride_bytes, self._stream)\n        self._computed.rise()\n",
+        "stride_bytes, self._stream)\n",
+        f"{SWAP}::test_a_copy_out_waits_for_what_writes_the_frame",
+    ),
+    Mutation(
+        "poison does not raise the fence",
+        "device.py", "words, self._stream)\n        self._computed.rise()\n",
+        "words, self._stream)\n", f"{SWAP}::test_a_copy_waits_for_the_poison_before_it",
+    ),
+    Mutation(
+        "changes of block tables are not sent",
+        "devicetables.py",
+        "self._driver.copy_in(to, inputs.spare_address + 4 * used, 4 * count, stream)", "pass",
+        f"{DEVICE}::test_a_table_that_changes_is_followed",
+    ),
+    Mutation(
+        "graphs keep the address of tables that moved",
+        "device.py", "                self._step.forget_graphs()\n", "",
+        f"{DEVICE}::test_more_processes_than_the_tables_had_room_for",
+    ),
+    Mutation(
+        "inputs are written again before they were copied",
+        "buffers.py", "        self._driver.sync_event(self._uploaded)\n", "        pass\n",
+        f"{MODEL}::test_bounds_of_buffers_change_nothing",
+    ),
+    Mutation(
+        "rows of logits are read before they were copied",
+        "drawing.py", "        self._driver.sync_event(self._done)\n        logits",
+        "        logits", f"{MODEL}::test_a_graph_computes_what_it_was_captured_of",
+    ),
+    Mutation(
+        "padding of a bucket is a row like others",
+        "step.py", '("positions", NOTHING)', '("positions", 0)',
+        f"{MODEL}::test_a_bucket_pads_with_rows_that_do_nothing",
+    ),
+    Mutation(
+        "a graph has too few splits",
+        "step.py", "_power(-(-longest // SPLIT_TOKENS))", "1",
+        f"{MODEL}::test_a_context_of_several_splits",
+    ),
+    Mutation(
+        "rows that attend in turns have the slots of the first",
+        "layers.py", 'inputs.address("slots") + 4 * first', 'inputs.address("slots")',
+        f"{MODEL}::test_rows_that_attend_in_turns_change_nothing",
+    ),
+    Mutation(
+        "a lost GPU counts as a failure like others",
+        "driver.py", "self.lost = code in LOST", "self.lost = False",
+        f"{DEVICE}::test_a_lost_gpu_fails_all_commands_and_hangs_none",
+    ),
+]  # fmt: skip
