@@ -9,7 +9,8 @@ whoever needs it. What the planner asks to rise (`Plan.fetch`) is `Memory.fetch`
 
 A disk may hang for ever. Behind a store that never ends nothing more is stored, behind such a fetch
 nothing more is fetched: the pages are computed again. The file cannot be given back before they
-end; `swapoff` says so after `Params.lost_copy_s`, and what it has begun goes on without it.
+end; `swapoff` says so after `Params.lost_copy_s`, and what it has begun goes on without it. So does
+`swapon` of a disk that does not answer.
 """
 
 import enum
@@ -105,7 +106,7 @@ class SwapFile:
                 "floors (sysctl quota.<tenant>.disk.floor)",
             )
         self.state, self.directory, self._call_id = FileState.OPENING, directory, call_id
-        self.blocks = blocks
+        self.blocks, self._asked_s = blocks, math.inf
         self._send(SwapOn(self._new_ticket(), directory, blocks))
 
     def swapoff(self, call_id: int, now_s: float) -> None:
@@ -159,7 +160,7 @@ class SwapFile:
                     return math.inf
                 emptied = moving and not copies.disk.count(PlaceState.VALID)
                 return self._give_up_s() if emptied else 0.0
-            case FileState.CLOSING:
+            case FileState.OPENING | FileState.CLOSING:
                 return self._give_up_s()
         return math.inf
 
@@ -173,6 +174,9 @@ class SwapFile:
             self._sink(now_s)
         elif self.state is FileState.DRAINING:
             return self._drain(now_s)
+        elif self.state is FileState.OPENING:
+            self._asked_s = min(self._asked_s, now_s)
+            self._give_up(now_s)
         elif self.state is FileState.CLOSING:
             self._give_up(now_s)
         return []
@@ -281,7 +285,7 @@ class SwapFile:
         return [event for page in pages for event in memory.lose(page)]
 
     def _give_up_s(self) -> float:
-        """When swapoff is told that the file cannot be given back; inf: it was told."""
+        """When the caller is told that the disk does not answer; inf: it was told."""
         if self._call_id is None:
             return math.inf
         moving = self._memory.copies.transfers.peek_on(Lane.STORE, Lane.FETCH)
@@ -291,7 +295,7 @@ class SwapFile:
     def _give_up(self, now_s: float) -> None:
         if self._call_id is not None and now_s >= self._give_up_s():
             call_id, self._call_id = self._call_id, None
-            self._reply(call_id, _stuck(self.directory))
+            self._reply(call_id, _stuck(self.directory, self.state))
 
 
 def _refusal(done: SwapChanged, directory: str) -> KernelError:
@@ -301,7 +305,13 @@ def _refusal(done: SwapChanged, directory: str) -> KernelError:
     return error(done.error if done.error in errno.errorcode else errno.EIO, named)
 
 
-def _stuck(directory: str) -> KernelError:
+def _stuck(directory: str, state: FileState) -> KernelError:
+    if state is FileState.OPENING:
+        return error(
+            errno.EIO,
+            f"the disk does not answer: a swap file in {directory} is used when it does; swapoff "
+            "it then if it is not wanted any more",
+        )
     return error(
         errno.EIO,
         f"the disk does not answer: the swap file in {directory} is not used any more, and is "

@@ -1,6 +1,7 @@
 """The swap file comes and goes under load. Whoever asks is answered, whatever the disk does."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -149,6 +150,21 @@ def test_swapped_off_while_somebody_rises(cache: bool) -> None:
     signal(machine, pids[1], Signal.CONT)
     machine.finish()
     assert machine.kernel.memory.pages_lost == 0
+
+
+def test_a_disk_that_does_not_answer_keeps_nobody_at_swapon() -> None:
+    """The caller is told; the file is there when the disk has answered, and can be given back."""
+    slow = replace(WORTH_LOADING, disk_base_s=100.0)
+    machine = deep_machine(blocks=0, cost=slow, params={"lost_copy_s": 30.0})
+    told = answer(machine, swapon(machine, 8), limit_s=40.0).error
+    assert told is not None and told.errno == errno.EIO and "does not answer" in told.message
+    assert 30.0 <= machine.now_s < 31.0 and state(machine) is FileState.OPENING
+    machine.run(until_s=101.0)
+    assert state(machine) is FileState.ON
+    off = machine.start(Swapoff())
+    machine.run(until_s=300.0)
+    assert machine.replies[off].error is not None, "as slow as before"
+    assert state(machine) is FileState.OFF
 
 
 def test_what_is_refused() -> None:

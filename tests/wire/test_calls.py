@@ -202,6 +202,8 @@ def test_errors_are_those_of_python(k: Syscalls) -> None:
         k.spawn(object())  # type: ignore[arg-type]
     with pytest.raises(OSError, match="cannot be sent"):
         k.spawn("Hi", seed=1 << 80)
+    with pytest.raises(OSError, match="a number in it has more than 64 bits"):
+        k.swapon("/tmp", 10**30)
     with pytest.raises(OSError, match="longer than"):
         k.spawn("x" * (5 << 20))
     assert k.vmstat()
