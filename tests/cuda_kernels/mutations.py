@@ -25,7 +25,7 @@ MUTATIONS = [
     ),
     Mutation(
         "decode: keys past the end are not masked",
-        "decode.py", "total if inside else LEAST", "total", f"{DECODE}[f32-one-key]",
+        "decode.py", "total if inside else LEAST", "total", f"{DECODE}[bf16-two-splits]",
     ),
     Mutation(
         "decode: values one kv head off",

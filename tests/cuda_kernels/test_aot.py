@@ -26,7 +26,6 @@ SOME = [
     pytest.param("decode", shape("bf16", "bf16", 4, 128), HOPPER, id="decode-llama-8b"),
     pytest.param("decode", shape("f32", "f32", 3, 64), HOPPER, id="decode-smollm2-f32"),
     pytest.param("decode", shape("f16", "bf16", 5, 256), AMPERE, id="decode-group-5-dim-256"),
-    pytest.param("decode", shape("int8", "bf16", 4, 128), AMPERE, id="decode-int8"),
     pytest.param("decode", shape("int4", "bf16", 5, 128), HOPPER, id="decode-int4"),
     pytest.param("append", shape("int4", "bf16", 4, 128), HOPPER, id="append-int4"),
     pytest.param("combine", shape("bf16", "bf16", 4, 128), HOPPER, id="combine"),

@@ -77,6 +77,19 @@ def test_what_is_refused_is_passed_over(monkeypatch: pytest.MonkeyPatch, cubins:
         choose(monkeypatch, cubins, None, offer("new", refuse))
 
 
+def test_a_compiler_that_is_not_there_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, cubins: Cubins
+) -> None:
+    def lack(arch: Any) -> bytes:
+        raise ImportError("libnvvm is not there\nand more of it")
+
+    other = offer("other", lambda arch: b"o")
+    chosen = choose(monkeypatch, cubins, None, offer("numba", lack), other)
+    assert chosen["copy"].technique == "other"
+    with pytest.raises(RuntimeError, match=r"numba: ImportError: libnvvm is not there$"):
+        choose(monkeypatch, cubins, None, offer("numba", lack))
+
+
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "dim", "words"),
     [(32, 8, 72, "head dim of 72"), (34, 2, 64, "34 query heads"), (7, 2, 64, "7 query heads")],

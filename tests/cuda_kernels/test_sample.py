@@ -75,7 +75,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_the_cpus_token_is_drawn(kind: Row, seed: int) -> None:
-    places = [(seed + i, 1000 * i) for i in range(3)] + [((1 << 64) - 1, (1 << 31) - 1)]
+    places = [(seed + i, 1000 * i) for i in range(2)] + [((1 << 64) - 1, (1 << 31) - 1)]
     rows = [Row(**(vars_of(kind) | {"seed": s, "position": at})) for s, at in places]
     found, wanted = draw(draw_logits(seed, len(rows), 250), rows, seed)
     assert found.tolist() == wanted.tolist()
