@@ -31,6 +31,17 @@ def send(root: int, number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def share_priority(root: int) -> None:
+    """All of them get the priority of this process's session, also those in sessions of their own:
+    Linux schedules sessions as groups (autogroup), and would starve them beside a favoured one."""
+    with contextlib.suppress(OSError):  # a system without autogroups, or not ours to set
+        nice = Path("/proc/self/autogroup").read_text().rpartition("nice")[2].strip()
+        for pid in tree(root):
+            path = Path(f"/proc/{pid}/autogroup")
+            if path.read_text().rpartition("nice")[2].strip() != nice:
+                path.write_text(nice)
+
+
 def cpu_s(pids: list[int]) -> float:
     """What processes have used, with their children that were waited for."""
     wanted = set(pids)

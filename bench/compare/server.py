@@ -91,6 +91,7 @@ class Server:
             if time.monotonic() > late_s:
                 raise Unavailable(f"the server does not serve after {within_s:g} s")
             time.sleep(POLL_S)
+        machine.share_priority(self.pid)
 
     def _serves(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.place.port, timeout=5.0)

@@ -128,6 +128,24 @@ def test_a_tree_has_all_that_descend() -> None:
     assert machine.tree(parent.pid) == [parent.pid], "they have ended"
 
 
+@pytest.mark.skipif(not os.access("/proc/self/autogroup", os.W_OK), reason="no autogroups here")
+def test_a_session_of_its_own_has_the_same_priority() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE,
+                             start_new_session=True)  # fmt: skip
+    try:
+        nice = Path(f"/proc/{child.pid}/autogroup")
+        nice.write_text("7")
+        own = Path("/proc/self/autogroup").read_text().split()[-1]
+
+        def same() -> bool:  # who is not root may set it ten times a second
+            machine.share_priority(child.pid)
+            return nice.read_text().split()[-1] == own
+
+        wait_for(same)
+    finally:
+        child.communicate(b"\n")
+
+
 def wait_for(true) -> None:
     late_s = time.monotonic() + 60
     while not true():
