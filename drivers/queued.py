@@ -254,4 +254,6 @@ class QueuedDevice(ABC):
 
 
 def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    """In one line, whatever a library has to say."""
+    said = str(error).splitlines()
+    return f"{type(error).__name__}: {said[0] if said else ''}"

@@ -208,12 +208,8 @@ class CudaDevice(QueuedDevice):
         """Of a lost GPU nothing can be given back; the end of the process does that."""
         with contextlib.suppress(CudaError):
             self._driver.enter()
-        while True:
-            try:
-                self._parts.close()
-                return
-            except CudaError:
-                continue
+        with contextlib.suppress(CudaError):
+            self._parts.close()
 
     # ---- on the compute thread ----
 
