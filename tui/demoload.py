@@ -23,7 +23,7 @@ STREAM_PROMPT = (180, 420)
 """Characters; each is a token there."""
 STAGGER_S = 0.8
 """Between the first streams."""
-READ_PER_S = 8.0
+READ_PER_S = 6.0
 BURST, BURST_EVERY_S = 5, 7.0
 QUESTION_TOKENS = (18, 40)
 SEARCH_EVERY_S = 19.0
