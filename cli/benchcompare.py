@@ -15,7 +15,9 @@ from tokenix.cli.status import FAILED, OK, Failure, UsageError
 if TYPE_CHECKING:
     from tokenix.bench.compare.peer import Peer
 
-PEERS = ("llama-q4_0", "openvino", "tokenix", "llama-q4_1", "llama-bf16", "vllm")
+PEERS = (
+    "llama-q4_0", "openvino", "tokenix", "tokenix-noswap", "llama-q4_1", "llama-bf16", "vllm",
+)  # fmt: skip
 DEFAULT_PEERS = "llama-q4_0,openvino,tokenix"
 
 

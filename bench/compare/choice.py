@@ -24,5 +24,5 @@ def make_peer(name: str, cache: Path, jobs: int) -> Peer:
         llama = Llama(Cache(cache / "llama"), gguf, weights, jobs)
         if llama.name == name:
             return llama
-    assert name == "tokenix", "the command knows the names"
-    return Itself(MODEL)
+    assert name in ("tokenix", "tokenix-noswap"), "the command knows the names"
+    return Itself(MODEL, swaps=name == "tokenix")

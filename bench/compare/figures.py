@@ -106,7 +106,7 @@ def ratio(figure: Figure, runs: dict[str, list[Line]]) -> float | None:
     others = [
         [line["summary"] for line in lines]
         for peer, lines in runs.items()
-        if peer != OURS and lines and all(_is_whole(line) for line in lines)
+        if not peer.startswith(OURS) and lines and all(_is_whole(line) for line in lines)
     ]
     mine = _median(figure, ours)
     theirs = [value for other in others if (value := _median(figure, other)) is not None]

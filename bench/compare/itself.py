@@ -18,7 +18,13 @@ class Itself:
     """The default model, or a file, in the default formats."""
 
     model: str = "smollm2"
-    name: str = "tokenix"
+    swaps: bool = True
+    """False: no host tier, so that all its KV is the budget; what is preempted is computed again,
+    as others do it."""
+
+    @property
+    def name(self) -> str:
+        return "tokenix" if self.swaps else "tokenix-noswap"
 
     def install(self) -> None:
         """It is there."""
@@ -29,7 +35,8 @@ class Itself:
             ["git", "-C", str(root), "describe", "--always", "--dirty"],
             capture_output=True, text=True, check=False,
         ).stdout.strip()  # fmt: skip
-        return f"tokenix {shown or 'of an installation'}, Q4_1, f16 KV"
+        tier = "with" if self.swaps else "without"
+        return f"tokenix {shown or 'of an installation'}, Q4_1, f16 KV, {tier} a host tier"
 
     def serve(self, shape: Shape, place: Place) -> Command:
         words = (
@@ -37,6 +44,7 @@ class Itself:
             "--device-pages", str(shape.kv_tokens // PAGE_TOKENS), "--threads", str(place.threads),
             "--http.port", str(place.port), "--socket", str(place.folder / "k.sock"),
             "--log.level", "warning", *NOBODY_REFUSED,
+            *(() if self.swaps else ("--host-pages", "0")),
         )  # fmt: skip
         env = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return Command(words, env, ready="/health/ready")

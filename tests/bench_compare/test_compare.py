@@ -12,6 +12,7 @@ import pytest
 
 from tokenix.bench.compare import machine
 from tokenix.bench.compare.figures import FIGURES
+from tokenix.bench.compare.itself import Itself
 from tokenix.bench.compare.llama import Llama
 from tokenix.bench.compare.openvino import OpenVino
 from tokenix.bench.compare.peer import Cache, Command, Place, Shape, Unavailable
@@ -174,6 +175,7 @@ def test_ratios_are_to_the_best_that_served_everything() -> None:
         *(run_line("a", n, 100.0, 75.0, others=0.3 if n else 0.0) for n in range(3)),
         *(run_line("b", n, 50.0, 100.0) for n in range(3)),
         *(run_line("fast", n, 900.0, 1.0, done=3) for n in range(3)),
+        *(run_line("tokenix-noswap", n, 800.0, 2.0) for n in range(3)),
     ]
     page = render(lines, [SMALL], {"machine": "m", "threads": 2, "date": "d", "command": "c"})
     cells = [row.split("|") for row in page.splitlines() if "|" in row]
@@ -207,6 +209,13 @@ def test_llama_has_the_same_memory(shape: Shape, pool: list[str], tmp_path: Path
     words = list(llama.serve(shape, Place(1, 2, tmp_path)).words)
     begin = words.index("-np")
     assert words[begin:] == pool
+
+
+def test_this_server_can_do_without_a_host_tier() -> None:
+    place = Place(1, 2, Path("x"))
+    words = Itself(swaps=False).serve(TIGHT, place).words
+    assert words[-2:] == ("--host-pages", "0") and words[words.index("--device-pages") + 1] == "192"
+    assert "--host-pages" not in Itself().serve(TIGHT, place).words
 
 
 def test_openvino_has_blocks_of_32() -> None:
