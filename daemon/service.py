@@ -25,6 +25,7 @@ from tokenix.daemon.progress import loading
 from tokenix.daemon.settings import gateway_settings
 from tokenix.daemon.signalpipe import SignalPipe
 from tokenix.daemon.watch import Watch
+from tokenix.gateway.garbage import keep_loaded
 from tokenix.gateway.logs import bridge_logging, open_log
 from tokenix.syscalls.inproc import Syscalls, boot
 from tokenix.syscalls.port import LocalPort
@@ -80,6 +81,7 @@ def serve(model: str, options: ServeOptions) -> int:
         prepare_grammars(k)
         if gateway is not None and door is not None:
             await_gateway(gateway, door, signals)
+        keep_loaded()
         info = k.model()
         log.info(
             "ready", model=info.name, socket=str(path), http=door and door.url,

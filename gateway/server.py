@@ -20,6 +20,7 @@ import uvicorn
 
 from tokenix.gateway.app import Application
 from tokenix.gateway.config import GatewayConfig
+from tokenix.gateway.garbage import keep_loaded
 from tokenix.gateway.link import Connect
 from tokenix.gateway.protocol import Connection
 
@@ -126,6 +127,7 @@ class Server(uvicorn.Server):
 def serve(config: GatewayConfig, connect: Connect) -> None:
     """Serve until a signal. SystemExit 1 if it cannot listen there."""
     server = Server(config, connect)
+    keep_loaded()
     signal.signal(signal.SIGUSR1, server.handle_closing)
     signal.signal(signal.SIGQUIT, server.handle_quit)
     if config.fd >= 0:

@@ -1,6 +1,7 @@
 """The parts of a daemon that can be looked at alone."""
 
 import errno
+import gc
 import io
 import json
 import logging
@@ -22,6 +23,7 @@ from tokenix.daemon.peers import recogniser
 from tokenix.daemon.pidfile import PidFile
 from tokenix.daemon.service import Service
 from tokenix.daemon.signalpipe import SignalPipe
+from tokenix.gateway.garbage import keep_loaded
 from tokenix.gateway.logs import bridge_logging, open_log
 from tokenix.syscalls.types import TraceEvent
 
@@ -163,3 +165,13 @@ def test_a_kernel_that_has_failed_ends_the_daemon(monkeypatch: pytest.MonkeyPatc
     finally:
         structlog.reset_defaults()
     assert json.loads(written.getvalue())["error"] == "the kernel has failed: out of order"
+
+
+def test_what_is_loaded_is_not_looked_through_again() -> None:
+    try:
+        loaded = keep_loaded()
+        assert loaded > 10_000
+        assert len(gc.get_objects()) < loaded // 10
+    finally:
+        gc.unfreeze()
+    assert len(gc.get_objects()) >= loaded // 2
