@@ -1,6 +1,7 @@
 """The screens beside the table: every key, what they ask, what they say if they get no answer."""
 
 import errno
+import threading
 
 import pytest
 from textual.widgets import Input, OptionList
@@ -100,6 +101,27 @@ def test_the_span_of_time_and_the_processes_beside():
     assert keys_of(ProcessScreen) == tested
 
 
+def test_a_late_answer_about_another_process_is_dropped():
+    source = seen(*looks())
+    slow = threading.Event()
+
+    def tail(pid, limit=64):
+        if pid == 1:
+            slow.wait(60)
+        return (pid,) * 3
+
+    source.machine.tail = tail
+
+    async def story(app, pilot):
+        await pilot.press("enter", "o", "n")
+        await shown(app, pilot, "process 2 of", "They go on. 2 2 2")
+        slow.set()
+        await pilot.pause(0.3)
+        assert "1 1 1" not in words(app) and "2 2 2" in words(app)
+
+    play(source, story)
+
+
 def test_acts_on_the_process_that_is_shown():
     source = seen(*looks())
 
@@ -138,15 +160,17 @@ def test_one_that_may_not_be_seen_says_so_once_and_in_its_place():
 
 
 def test_one_that_ends_stays_as_it_was_last_seen():
-    there, gone = look(100.0, crowd(3)), look(100.5, crowd(1))
+    source = seen(look(100.0, crowd(3)))
 
     async def story(app, pilot):
         app.open_process(Pid(2))
-        await shown(app, pilot, "process 2 of initech", "gone")
+        await shown(app, pilot, "process 2 of initech")
+        source.looks.append(look(100.5, crowd(1)))
+        await shown(app, pilot, "gone")
         app.open_process(Pid(77))
         await shown(app, pilot, "there is no process 77 any more")
 
-    play(seen(there, there, there, gone), story)
+    play(source, story)
 
 
 def test_without_a_trace_looks_tell_of_its_life():
@@ -200,13 +224,14 @@ def test_where_room_is_short_memory_shows_one_thing_at_a_time():
 
 def test_a_large_memory_is_mapped_seldom():
     """A map of a million pages is a quarter of a second of the kernel's time."""
-    source = seen(*(look(100.0 + at, crowd(3), frames__total=1e6) for at in range(30)))
+    source = seen(look(99.0, crowd(3), frames__total=1e6))
 
     async def story(app, pilot):
         await pilot.press("2")
-        await until(pilot, lambda: source.pulls > 25, "many looks")
+        await shown(app, pilot, "Host slots")
+        source.looks += [look(100.0 + at, crowd(3), frames__total=1e6) for at in range(30)]
+        await until(pilot, lambda: source.machine.asked.count("host") > 2, "many looks")
         assert source.machine.asked.count("frames") == 1
-        assert source.machine.asked.count("host") > 2
 
     play(source, story, size=(160, 50))
 

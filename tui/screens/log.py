@@ -45,7 +45,6 @@ class LogScreen(Page):
         yield Input(placeholder="find: words, a pid, a kind of event", id="search")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._lines.focus()
 
     @property

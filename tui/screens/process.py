@@ -1,6 +1,7 @@
 """One process: its life in time, where its pages are, what it has used, what happens to it."""
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,6 +16,8 @@ from tokenix.tui.screens.page import Page, titled
 from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.source import View
 from tokenix.tui.widgets.words import Words
+
+Answer = TypeVar("Answer")
 
 WINDOWS_S = (None, 60.0, 15.0)
 """How much of its life is shown; None: all of it."""
@@ -151,28 +154,47 @@ class ProcessScreen(Page, Acts):
 
         self._words("trace").show(draw)
 
+    def _show_output(self) -> None:
+        text = self._output
+        self._words("output").show(lambda width, height: usage.wrapped(text, width, height))
+
     # ---- questions ----
 
     def question(self) -> None:
         pid = self.pid
         since = self._events[-1].seq if self._events else 0
-        self.inquire("pages", lambda view: view.maps(pid), self._take_pages)
-        self.inquire("trace", lambda view: view.trace(pid, since, TRACED), self._take_events)
+        self._ask("pages", lambda view: view.maps(pid), self._take_pages)
+        self._ask("trace", lambda view: view.trace(pid, since, TRACED), self._take_events)
         if self.has_class("output"):
-            self.inquire("output", self._read_tail, self._take_output)
+            self._ask(
+                "output",
+                lambda view: view.detokenize(view.tail(pid, TAIL_TOKENS)),
+                self._take_output,
+            )
 
-    def _read_tail(self, view: View) -> str:
-        return view.detokenize(view.tail(self.pid, TAIL_TOKENS))
+    def _ask(
+        self,
+        what: str,
+        work: Callable[[View], Answer],
+        then: Callable[[Answer | OSError], None],
+    ) -> None:
+        """As `inquire`; an answer about the process that was shown before is dropped."""
+        pid = self.pid
+
+        def take(found: Answer | OSError) -> None:
+            if pid == self.pid:
+                then(found)
+
+        self.inquire(f"{what} of {pid}", work, take)
 
     def _take_pages(self, found: PageMap | OSError) -> None:
-        if isinstance(found, OSError) or found.pid == self.pid:
-            self._pages = found
-            self._show_pages()
+        self._pages = found
+        self._show_pages()
 
     def _take_events(self, found: tuple[TraceEvent, ...] | OSError) -> None:
         if isinstance(found, OSError):
             self._no_events = found.strerror or str(found)
-        elif found and found[0].pid == self.pid:
+        else:
             newest = self._events[-1].seq if self._events else 0
             self._events += [event for event in found if event.seq > newest]
             del self._events[:-TRACED]
@@ -180,6 +202,7 @@ class ProcessScreen(Page, Acts):
 
     def _take_output(self, found: str | OSError) -> None:
         self._output = found if isinstance(found, str) else (found.strerror or str(found))
+        self._show_output()
 
     # ---- keys ----
 
@@ -187,7 +210,7 @@ class ProcessScreen(Page, Acts):
         """Show what it writes, or hide it."""
         self.toggle_class("output")
         self._output = ""
-        self.question()
+        self._show()
 
     def action_window(self) -> None:
         self._window = (self._window + 1) % len(WINDOWS_S)
@@ -199,5 +222,4 @@ class ProcessScreen(Page, Acts):
         if pids:
             at = pids.index(self.pid) + steps if self.pid in pids else 0
             self._open(pids[at % len(pids)])
-            self._asked.clear()
             self._show()
