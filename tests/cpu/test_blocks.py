@@ -1,5 +1,9 @@
 """Weights in blocks, token rows in codes, and tiles of them, against plain numpy: the same bits."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -166,3 +170,27 @@ def test_a_tile_has_the_bits_of_numpy(kind, columns, seed):
     assert (out[:count, :20].view(np.int32) == expected.view(np.int32)).all()
     multiply(function, blob, entries, rows, out, 1, 0)
     assert (out[:count, :20] == expected + expected).all()
+
+
+PROGRAM = """
+import hashlib
+from tokenix.tests.cpu.conftest import TINY, Model, QuantizedWeights
+from tokenix.drivers.cpu.jit import has_vnni, host_context
+model = Model(TINY, QuantizedWeights(TINY), dense="native")
+logits = model.all_logits(0, list(range(50)), 11)
+print(has_vnni(host_context()), hashlib.sha256(logits.tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_a_processor_without_vnni_computes_the_same_bits():
+    avx2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c"}
+    found = []
+    for chosen in ({}, avx2):
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **chosen}
+        run = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=env, check=True, capture_output=True, text=True
+        )
+        found.append(run.stdout.split())
+    assert found[1][0] == "False"
+    assert len({digest for _, digest in found}) == 1
