@@ -17,13 +17,12 @@ from tokenix.drivers.cuda.driver import CudaDriver, CudaError, OutOfDeviceMemory
 from tokenix.drivers.cuda.fence import Fence
 from tokenix.drivers.cuda.hostmemory import pinned_address
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
-from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
-from tokenix.drivers.cuda.kernels.registry import Shape, build_kernels
+from tokenix.drivers.cuda.kernels.registry import Shape
 from tokenix.drivers.cuda.launcher import Kernel, Launcher
 from tokenix.drivers.cuda.layers import Layers
 from tokenix.drivers.cuda.step import MAX_PASS_TOKENS, MAX_ROWS, ModelStep
 from tokenix.drivers.cuda.swap import SwapLanes
-from tokenix.drivers.cuda.trial import Trial
+from tokenix.drivers.cuda.trial import choose_kernels
 from tokenix.drivers.cuda.weights import DeviceWeights
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.faults import Faults
@@ -57,14 +56,12 @@ def compiled_kernels(
 ) -> Mapping[str, Kernel]:
     """Kernels of the registry, the quickest here of each op, compiled now or kept from another
     time. OSError ENODEV if they cannot be compiled here."""
-    cubins, kernel_shape = Cubins(default_folder()), _kernel_shape(config, shape, kind)
-    with contextlib.closing(Trial(driver, kernel_shape)) as trial:
-        try:
-            return build_kernels(kernel_shape, driver.gpu.capability, cubins, trial.seconds)
-        except CudaError:
-            raise
-        except RuntimeError as error:
-            raise OSError(errno.ENODEV, f"{error}; boot with driver='cpu'") from None
+    try:
+        return choose_kernels(driver, _kernel_shape(config, shape, kind))
+    except CudaError:
+        raise
+    except RuntimeError as error:
+        raise OSError(errno.ENODEV, f"{error}; boot with driver='cpu'") from None
 
 
 def _kernel_shape(config: ModelConfig, shape: FrameShape, kind: DenseKind) -> Shape:

@@ -3,13 +3,16 @@
 Where an op has several kernels (`kernels/registry.py`) the quickest of them is taken at boot.
 """
 
+import contextlib
+
 import numpy as np
 
 from tokenix.drivers.cuda.arguments import Block
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS, SPLIT_TOKENS
+from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
 from tokenix.drivers.cuda.kernels.pages import layer_words
-from tokenix.drivers.cuda.kernels.registry import Kernel, Shape
+from tokenix.drivers.cuda.kernels.registry import Kernel, Shape, build_kernels
 from tokenix.drivers.cuda.launcher import Launcher
 
 ROWS, CONTEXT = 32, 1024
@@ -95,3 +98,11 @@ class Trial:
             return min(rounds) / TIMES
         finally:
             launcher.close()
+
+
+def choose_kernels(driver: CudaDriver, shape: Shape) -> dict[str, Kernel]:
+    """The kernels of a shape that are quickest here, compiled now or kept from another time.
+    RuntimeError if an op's are all refused by their compilers."""
+    cubins = Cubins(default_folder())
+    with contextlib.closing(Trial(driver, shape)) as trial:
+        return build_kernels(shape, driver.gpu.capability, cubins, trial.seconds)

@@ -11,6 +11,9 @@ import pytest
 import tokenix
 from tokenix.drivers.cuda import device as devices
 from tokenix.drivers.cuda.arena import FrameShape
+from tokenix.drivers.cuda.kernels import registry
+from tokenix.drivers.cuda.kernels.abi import DECODE
+from tokenix.drivers.cuda.kernels.registry import Recipe
 from tokenix.drivers.cuda.sizing import choose_frames, choose_slots, count_weights
 from tokenix.tests.cuda import fake as fakes
 from tokenix.tests.cuda import rig
@@ -42,7 +45,13 @@ def test_drivers_that_there_are_not():
         ({}, r"model Smollm2 .* needs 1\.\d GiB of the GPU, and 0\.2 GiB are free"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(fake, monkeypatch, options, words):
+def test_what_cannot_be_is_refused_by_name(fake, monkeypatch, tmp_path, options, words):
+    def refuse(arch):
+        raise RuntimeError("too old a compiler")
+
+    refused = Recipe(DECODE, "numba", "", refuse, 128, lambda rows, splits=1: (rows, splits, 1))
+    monkeypatch.setattr(registry, "IMPLEMENTATIONS", {"decode": lambda shape: [refused]})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fake.machine(total_bytes=1 << 28)
     monkeypatch.setattr(devices, "CudaDevice", partial(devices.CudaDevice, dense_by=fakes.CpuDense))
     with pytest.raises(OSError, match=words):

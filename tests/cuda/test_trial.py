@@ -4,9 +4,19 @@ import pytest
 
 from tokenix.drivers.cuda.arguments import unpack
 from tokenix.drivers.cuda.driver import CudaDriver, OutOfDeviceMemory
+from tokenix.drivers.cuda.kernels import registry
 from tokenix.drivers.cuda.kernels.abi import APPEND, DECODE
-from tokenix.drivers.cuda.kernels.registry import Kernel, Shape
-from tokenix.drivers.cuda.trial import CONTEXT, ROUNDS, ROWS, SPLITS, TIMES, WARM, Trial
+from tokenix.drivers.cuda.kernels.registry import Kernel, Recipe, Shape
+from tokenix.drivers.cuda.trial import (
+    CONTEXT,
+    ROUNDS,
+    ROWS,
+    SPLITS,
+    TIMES,
+    WARM,
+    Trial,
+    choose_kernels,
+)
 
 SHAPE = Shape("bf16", "bf16", 2, 1, 64)
 
@@ -42,3 +52,19 @@ def test_without_room_for_it_nothing_is_kept(driver, fake):
     with pytest.raises(OutOfDeviceMemory):
         Trial(driver, SHAPE)
     assert fake.used_bytes == 0
+
+
+def test_of_several_kernels_one_is_taken_and_nothing_kept(driver, fake, monkeypatch, tmp_path):
+    def offer(technique):
+        def compile(arch):
+            return technique.encode()
+
+        return Recipe(DECODE, technique, "", compile, 128, lambda rows, splits=1: (rows, splits, 1))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    offers = {"decode": lambda shape: [offer("one"), offer("other")]}
+    monkeypatch.setattr(registry, "IMPLEMENTATIONS", offers)
+    with fake.watched() as seen:
+        chosen = choose_kernels(driver, SHAPE)
+    assert chosen["decode"].image in (b"one", b"other")
+    assert len(seen) == 2 * (WARM + ROUNDS * TIMES) and fake.used_bytes == 0

@@ -7,18 +7,14 @@ from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.dense import DenseKind
 from tokenix.drivers.cuda.device import MakeDense, MakeKernels, compiled_kernels, torch_dense
 from tokenix.drivers.cuda.driver import CudaDriver
-from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
 from tokenix.drivers.cuda.kernels.pages import Page
-from tokenix.drivers.cuda.kernels.registry import Shape, build_kernels
+from tokenix.drivers.cuda.kernels.registry import Shape
 from tokenix.drivers.cuda.launcher import Kernel, Launcher
+from tokenix.drivers.cuda.trial import choose_kernels
 from tokenix.drivers.kvkind import KvKind
 from tokenix.models.config import ModelConfig, RopeConfig
 
 KernelsOf = Callable[[CudaDriver, Shape], Mapping[str, Kernel]]
-
-
-def _compiled(driver: CudaDriver, shape: Shape) -> Mapping[str, Kernel]:
-    return build_kernels(shape, driver.gpu.capability, Cubins(default_folder()))
 
 
 LLAMA_8B = ModelConfig(
@@ -58,7 +54,7 @@ class Setup:
     swapped_tokens: int = 4096
     real: bool = True
     """Whether figures have bounds."""
-    kernels_of: KernelsOf = _compiled
+    kernels_of: KernelsOf = choose_kernels
     kernels_by: MakeKernels = compiled_kernels
     dense_by: MakeDense = torch_dense
 
