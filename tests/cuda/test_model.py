@@ -16,6 +16,9 @@ from tokenix.tests.cuda import rig
 from tokenix.tests.cuda.fake import twin_kernels
 from tokenix.tests.device.machine import GREEDY, Harness, Machine, same, words
 
+pytestmark = pytest.mark.timeout(400)
+"""The CPU driver may have to compile first."""
+
 VOCAB = rig.TINY.vocab_tokens
 ALL = SamplingParams(logprobs=VOCAB)
 PROMPTS = (3, 17, 40)
