@@ -11,8 +11,10 @@ those of the dark theme; others have the same text, in inks that can be read (`c
 import difflib
 import os
 import string
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from rich.color import Color
 from rich.style import Style
@@ -24,6 +26,7 @@ FOLDER = Path(__file__).with_name("pictures")
 WAY = os.environ.get("TOKENIX_PICTURES", "")
 LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 NONE = Style()
+REST_S = 20.0
 LEAST_CONTRAST = 2.8
 """Of anything that is text: WCAG asks 3 of large text; hints may be a little fainter."""
 FAINT = set("·╌─│╭╮╰╯▁▔▏▕⠀ ") | {chr(code) for code in range(0x2580, 0x25A0)}
@@ -82,6 +85,19 @@ def check(app: TopApp, name: str) -> None:
     expected = path.read_text() if inked else path.read_text()[: len(text)]
     changes = difflib.unified_diff(expected.split("\n"), found.split("\n"), "before", "now", n=1)
     assert found == expected, f"{path.name}:\n" + "\n".join(changes)
+
+
+async def check_settled(pilot: Any, app: TopApp, name: str) -> None:
+    """As `check`, when the screen has come to rest: on a busy machine a layout may take a while."""
+    end_s = time.monotonic() + REST_S
+    while True:
+        await pilot.pause()
+        try:
+            return check(app, name)
+        except AssertionError:
+            if time.monotonic() > end_s:
+                raise
+            await pilot.pause(0.05)
 
 
 def check_inks(app: TopApp) -> None:

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tokenix.tests.tui.pictures import check, check_inks
+from tokenix.tests.tui.pictures import check_inks, check_settled
 from tokenix.tests.tui.pilots import play, until, words
 from tokenix.tests.tui.worlds import Still, crowd, look, metrics
 from tokenix.tui.snapshot import Note
@@ -79,7 +79,7 @@ def test_screens_look_as_they_did(size, theme, monkeypatch):
                 app.screen._show()
                 await pilot.press(*keys)
                 await pilot.pause()
-                check(app, f"{name}-{size[0]}x{size[1]}")
+                await check_settled(pilot, app, f"{name}-{size[0]}x{size[1]}")
                 check_inks(app)
                 await leave(app, pilot)
 
@@ -102,6 +102,6 @@ def test_a_machine_that_is_gone_is_seen_in_80_columns():
 
     async def story(app, pilot):
         await until(pilot, lambda: "trying again" in words(app), "the loss")
-        check(app, "gone-80x24")
+        await check_settled(pilot, app, "gone-80x24")
 
     play(Still(look(99.0, crowd(5)), gone), story, size=(80, 24))

@@ -3,7 +3,7 @@ colour. `pictures.py` says how they are made anew."""
 
 import pytest
 
-from tokenix.tests.tui.pictures import check, check_inks
+from tokenix.tests.tui.pictures import check_inks, check_settled
 from tokenix.tests.tui.pilots import play, until, words
 from tokenix.tests.tui.sights import seen
 from tokenix.tests.tui.test_pictures import SIZES, THEMES
@@ -68,7 +68,7 @@ def test_screens_look_as_they_did(size, theme, monkeypatch):
             for here in (part, FOOT[name]):
                 await until(pilot, lambda here=here: here in words(app), here)
             await pilot.pause()
-            check(app, f"{name}-{size[0]}x{size[1]}")
+            await check_settled(pilot, app, f"{name}-{size[0]}x{size[1]}")
             check_inks(app)
 
     source = seen(look(95.0, (process(1, state="new", lead_s=None),)))
