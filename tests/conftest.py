@@ -1,11 +1,20 @@
 """What all tests share: one seed, and GPU tests that skip themselves where there is no GPU."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 SEED_VARIABLE = "TOKENIX_SEED"
+
+
+def pytest_configure() -> None:
+    """A shell that runs us in the background lets us ignore Ctrl-C. The programs that tests start
+    would inherit that, and some are sent one."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
