@@ -1,8 +1,8 @@
 """What defines each policy, as a table or a story; what all have in common is in test_plan.py."""
 
-import dataclasses
 import math
 
+import msgspec
 import pytest
 
 from tokenix.sched.entity import Qos, Reader
@@ -88,7 +88,7 @@ def test_hrrn_weighs_waiting_against_cost() -> None:
 def test_hrrn_changes_its_mind_as_time_passes() -> None:
     waiting = [newcomer(1, 1000, 97.0), newcomer(2, 100, 99.9)]
     sched = scheduler("hrrn", waiting=waiting, ready=[stream(9, 90)])
-    view = dataclasses.replace(memory(2000), upsets=0)
+    view = msgspec.structs.replace(memory(2000), upsets=0)
     sched.plan(view, NOW)
     assert list(sched.queues.waitlist.peek_newcomers()) == [1, 2]
     sched.plan(view, NOW + 10.0)
