@@ -90,6 +90,8 @@ def check(app: TopApp, name: str) -> None:
 async def check_settled(pilot: Any, app: TopApp, name: str) -> None:
     """As `check`, when the screen has come to rest: on a busy machine a layout may take a while."""
     end_s = time.monotonic() + REST_S
+    if WAY:
+        await pilot.pause(1.0)
     while True:
         await pilot.pause()
         try:

@@ -51,3 +51,9 @@ def words(app: TopApp) -> str:
 def toasts(app: TopApp) -> list[str]:
     """What was said at the corner of the screen."""
     return [notification.message for notification in app._notifications]
+
+
+async def shown(app, pilot, *parts):
+    """Until all of these words are on the screen."""
+    for part in parts:
+        await until(pilot, lambda part=part: part in words(app), part)

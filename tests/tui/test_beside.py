@@ -7,10 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from tokenix.syscalls.types import Pid
-from tokenix.tests.tui.pilots import play, words
+from tokenix.tests.tui.pilots import play, shown, words
 from tokenix.tests.tui.sights import FRAMES, NODES, PLAN, event, seen
 from tokenix.tests.tui.test_recording import Clock
-from tokenix.tests.tui.test_screens import shown
 from tokenix.tests.tui.worlds import Still, crowd, look
 from tokenix.tui.beside import MAPS_S
 from tokenix.tui.recording import Recorder

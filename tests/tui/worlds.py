@@ -171,3 +171,8 @@ class Shelf:
     def ps(self, pids: Sequence[int] = ()) -> tuple[ProcessStat, ...]:
         self.answers += 1
         return tuple(self.processes[Pid(pid)] for pid in pids if pid in self.processes)
+
+
+def looks(number=30, count=400):
+    """So many, each a tenth of a second after the one before."""
+    return [look(100.0 + at / 10, crowd(number)) for at in range(count)]
