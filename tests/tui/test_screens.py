@@ -223,9 +223,11 @@ def test_a_mouse_wheel_scrolls_the_log():
         await pilot.press("4")
         await shown(app, pilot, "199 of 199")
         lines = app.screen.query_one(LogLines)
+        await until(pilot, lambda: lines.scroll_offset.y == lines.max_scroll_y > 3, "its end")
         bottom = lines.scroll_offset.y
         lines.on_mouse_scroll_up(Wheel())
-        assert lines.scroll_offset.y == bottom - 3 and not lines.follows
+        await until(pilot, lambda: lines.scroll_offset.y == bottom - 3, "three lines up")
+        assert not lines.follows
         lines.on_mouse_scroll_down(Wheel())
         assert lines.follows
 
