@@ -259,7 +259,7 @@ def test_images(daemon: Daemon, stopped: Pid) -> None:
 
 def test_images_of_a_tenant(daemon: Daemon) -> None:
     with daemon.connect() as k:
-        pid = k.as_tenant("red").spawn(STORY, max_tokens=60, ignore_eos=True, detach=True)
+        pid = k.as_tenant("red").spawn(STORY, max_tokens=400, ignore_eos=True, detach=True)
         daemon.ask("suspend", str(pid), "saga")
     for word in ("resume", "unlink"):
         done = daemon.command(word, "saga")

@@ -67,7 +67,8 @@ def test_a_working_day(tmp_path):
         daemon.wait_ready()
         with daemon.connect() as k, Terminal(daemon.env, "top", "--sort", "pid") as terminal:
             terminal.wait_for("smollm2", "live", "Memory")
-            pids = [k.spawn(PRIVATE, max_tokens=700, ignore_eos=True) for _ in range(2)]
+            options = {"max_tokens": 700, "ignore_eos": True, "keep_open": True}
+            pids = [k.spawn(PRIVATE, **options) for _ in range(2)]
             shown = terminal.wait_for("LEAD", "runs")
             assert PRIVATE[:8] not in shown
             numbers_agree(daemon, terminal, k, pids)
