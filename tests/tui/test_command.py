@@ -25,7 +25,7 @@ def machine(tmp_path_factory):
 
 
 def top(home, *words):
-    env = environment(home, TOKENIX_SOCKET=str(home / "socket"))
+    env = environment(home, TOKENIX_SOCKET=str(home / "socket"), COLUMNS="160")
     return command("top", "--refresh", "0.2", *words, env=env)
 
 
