@@ -23,7 +23,8 @@ class Terminal:
 
     def __init__(self, env, *words, size=(120, 40)):
         self._name = f"tokenix-{uuid.uuid4().hex}"
-        self._env = {**env, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        here = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
+        self._env = {**here, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
         command = " ".join([sys.executable, "-m", "tokenix.cli.main", *words])
         self._tmux(
             "new-session", "-d", "-x", str(size[0]), "-y", str(size[1]),
