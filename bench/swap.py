@@ -21,7 +21,7 @@ from typing import Any
 
 import tokenix
 from tokenix.syscalls.inproc import Syscalls
-from tokenix.syscalls.types import Params, Pid, ProcessStat
+from tokenix.syscalls.types import PageCode, Params, Pid, ProcessStat
 
 PAGE = 16
 OUTPUT = 48
@@ -166,7 +166,7 @@ def measure_resume(length: int, turns: int, directory: str | None, **boot: Any) 
     pages = _pages(length)
     with ExitStack() as stack:
         pair = stack.enter_context(
-            _pair(length, pages + 8 if directory else 3 * pages, directory, **boot)
+            _pair(length, pages if directory else 3 * pages, directory, **boot)
         )
         k, seconds, shares = pair.k, [], []
         page_bytes = int(k.vmstat()["frames.page_bytes"])
@@ -186,6 +186,7 @@ def measure_resume(length: int, turns: int, directory: str | None, **boot: Any) 
             end_s = next(e.time_s for e in states if ("new", "ready") in e.detail)
             seconds.append(end_s - begin[0].time_s)
             loaded = _loaded(before, after, directory is not None)
+            pair.stop(pid)  # nobody generates while the machine is measured
             shares.append(loaded / seconds[-1] / bare.bytes_per_s(loaded // page_bytes))
     return Returns(seconds, shares)
 
@@ -218,7 +219,9 @@ def _way_of(k: Syscalls, before: ProcessStat, since: int) -> str:
 
 
 class _pair:
-    """Two processes of `length` tokens, of which one has its pages on the device."""
+    """Two processes of `length` tokens, both stopped, on a device that holds the pages of one. If
+    they are to come from a file the host tier holds no more either: what one brings up takes the
+    places of the other."""
 
     def __init__(self, length: int, host_pages: int, directory: str | None, **boot: Any) -> None:
         pages = _pages(length)
@@ -229,9 +232,8 @@ class _pair:
         self.pids: list[Pid] = []
         self._deep = directory is not None
         for i in range(2):
-            for pid in self.pids:
-                self._stop(pid)
             self.pids.append(_start(self.k, length, i, OUTPUT))
+            self.stop(self.pids[-1])
 
     def __enter__(self) -> "_pair":
         return self
@@ -241,7 +243,7 @@ class _pair:
 
     def swap_places(self, pid: Pid) -> float:
         """Stop the other, continue `pid`; seconds from the decision to its next token."""
-        self._stop(next(other for other in self.pids if other != pid))
+        self.stop(next(other for other in self.pids if other != pid))
         while self.k.read(pid, block=False).outputs:
             pass
         since = _last_event(self.k)
@@ -250,11 +252,15 @@ class _pair:
         begin = _events(self.k, since, pid, "fetch") or _events(self.k, since, pid, "resume")
         return token_s - float(begin[0].time_s)
 
-    def _stop(self, pid: Pid) -> None:
+    def stop(self, pid: Pid) -> None:
+        """Until it is out of the way, with all full pages in the tier they are to come from."""
         self.k.kill(pid, tokenix.SIGSTOP)
         _until_state(self.k, pid, "swapped")
         if self._deep:
-            _until(lambda: self.k.vmstat()["disk.valid"] >= self.k.stat(pid).pages - 1)
+            _until(lambda: self._in_file(pid) >= self.k.stat(pid).pages - 1)
+
+    def _in_file(self, pid: Pid) -> int:
+        return sum(bool(code & PageCode.FILE) for code in self.k.maps(pid).codes)
 
 
 # ---- what the machine can do ----

@@ -9,7 +9,6 @@ pytest.importorskip("numba")
 from tokenix.bench.swap import measure
 
 
-@pytest.mark.slow
 def test_the_swap_bench_measures_what_it_says(tmp_path: Path) -> None:
     report = measure(str(tmp_path), longest=256, length=256, turns=1)
     assert 0 <= report.preempt_ms_p50 <= report.preempt_ms_p95
