@@ -19,17 +19,15 @@ from tokenix.drivers.ops import (
     PageIn,
     PageOut,
     Poison,
-    Row,
     RowFault,
     Sampled,
-    SampleSpec,
     SamplingParams,
     TableDelta,
 )
 from tokenix.tests.cpu.conftest import CODED, TINY, RandomWeights
+from tokenix.tests.device.bench import PATIENCE_S, Bench, row
 
 GREEDY = SamplingParams()
-PATIENCE_S = 60.0
 BEYOND_VOCABULARY = TINY.vocab_tokens
 
 
@@ -53,39 +51,13 @@ class Scripted(Faults):
             data[len(data) // 2] ^= 1
 
 
-class Bench:
-    """One device and a way to wait for it."""
+class CpuBench(Bench):
+    """A device of 24 frames and 8 slots."""
 
     def __init__(self, **changes):
         self.faults = Scripted()
-        self.woken = threading.Event()
         settings = {"frames": 24, "host_slots": 8, "faults": self.faults, "threads": 2}
-        self.device = CpuDevice(TINY, RandomWeights(TINY), **{**settings, **changes})
-        self.device.set_wake(self.woken.set)
-        self.tickets = 0
-        self.done = {}
-
-    def start(self, kind, *args):
-        self.tickets += 1
-        self.device.submit(kind(self.tickets, *args), 0.0)
-        return self.tickets
-
-    def wait(self, ticket):
-        while ticket not in self.done:
-            self.woken.clear()
-            found = self.device.poll(0.0)
-            self.done.update({done.ticket: done for done in found})
-            if not found:
-                assert self.woken.wait(PATIENCE_S)
-        return self.done.pop(ticket)
-
-    def do(self, kind, *args):
-        return self.wait(self.start(kind, *args))
-
-    def draw(self, *rows, tables=()):
-        done = self.do(Forward, rows, tables)
-        assert isinstance(done, ForwardDone), done
-        return list(done.results)
+        super().__init__(CpuDevice(TINY, RandomWeights(TINY), **{**settings, **changes}))
 
     def frame(self, pfn):
         return self.device._arena.page_bytes(pfn)
@@ -93,13 +65,9 @@ class Bench:
 
 @pytest.fixture
 def bench():
-    bench = Bench()
+    bench = CpuBench()
     yield bench
-    bench.device.close()
-
-
-def row(pid, tokens, start=0):
-    return Row(pid, start, tuple(tokens), SampleSpec(GREEDY, (), start + len(tokens)))
+    bench.close()
 
 
 def test_info_is_measured(bench):
@@ -114,7 +82,7 @@ def test_info_is_measured(bench):
 
 @pytest.mark.parametrize("kv", ["f16", "f32", pytest.param("bf16", marks=pytest.mark.slow), *CODED])
 def test_a_page_survives_the_round_trip(kv, tokens):
-    bench = Bench(kv_dtype=kv, dense="f32" if kv == "f32" else "f16")
+    bench = CpuBench(kv_dtype=kv, dense="f32" if kv == "f32" else "f16")
     bench.draw(row(1, tokens[:32]), tables=(TableDelta(1, 0, (3, 4)),))
     before = [bench.frame(pfn).copy() for pfn in (3, 4)]
     assert before[0].any()
@@ -225,7 +193,7 @@ def test_a_poisoned_frame_is_a_row_fault(bench, tokens):
 
 
 def test_close_ends_the_threads_and_drops_what_waits(tokens):
-    bench = Bench()
+    bench = CpuBench()
     bench.faults.hold[1] = threading.Event()
     for _ in range(3):
         bench.start(CopyOut, (PageOut(0, 0, 1),))
@@ -241,7 +209,7 @@ def test_close_ends_the_threads_and_drops_what_waits(tokens):
 
 def test_progress_is_told():
     seen = []
-    bench = Bench(progress=lambda stage, part: seen.append((stage, part)))
+    bench = CpuBench(progress=lambda stage, part: seen.append((stage, part)))
     bench.device.close()
     assert ("packing weights", 1.0) in seen
     assert all(0 <= part <= 1 for _, part in seen)
@@ -252,7 +220,7 @@ def test_progress_is_told():
 )
 def test_what_the_kernels_do_not_cover_is_refused(changes, word):
     with pytest.raises(ValueError, match=word):
-        Bench(**changes)
+        CpuBench(**changes)
 
 
 def test_weights_beyond_float16_are_refused():
@@ -263,7 +231,7 @@ def test_weights_beyond_float16_are_refused():
 
 
 def test_no_host_slots_is_allowed(tokens):
-    bench = Bench(host_slots=0)
+    bench = CpuBench(host_slots=0)
     assert isinstance(bench.draw(row(1, [1]), tables=(TableDelta(1, 0, (0,)),))[0], Sampled)
     assert bench.do(CopyOut, (PageOut(0, 0, 1),)).bad == (0,)
     assert np.isfinite(bench.device.info().copy_in_s_per_page)

@@ -28,7 +28,8 @@ from tokenix.drivers.ops import (
 )
 from tokenix.drivers.swapfile import ALIGNMENT
 from tokenix.tests.cpu.conftest import TINY
-from tokenix.tests.cpu.test_device import PATIENCE_S, Bench, Scripted, row
+from tokenix.tests.cpu.test_device import CpuBench, Scripted
+from tokenix.tests.device.bench import PATIENCE_S, row
 from tokenix.tests.device.swap import flip_bit, truncate
 from tokenix.tests.tidy.tree import ROOT
 
@@ -62,7 +63,7 @@ def fail(blocks, buffers, offset):
         raise OSError(errno.EIO, "Input/output error")
 
 
-class DiskBench(Bench):
+class DiskBench(CpuBench):
     """A device whose first four frames are full, in slots 0 to 3 of generation 1; a swap file."""
 
     def __init__(self, directory, tokens, **changes):
@@ -271,7 +272,7 @@ def test_a_disk_that_fails_at_once_is_not_used(bench, tmp_path):
 
 
 def test_no_host_slots_is_allowed(tmp_path):
-    bench = Bench(host_slots=0)
+    bench = CpuBench(host_slots=0)
     assert bench.do(SwapOn, str(tmp_path), 2).blocks == 2
     assert bench.do(Store, stores((0, 0))).bad == (0,)
     assert bench.do(Fetch, fetches((0, 0))).bad == (0,)

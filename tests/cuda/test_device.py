@@ -19,12 +19,13 @@ from tokenix.drivers.ops import (
     TableDelta,
 )
 from tokenix.tests.cuda import rig, twins
-from tokenix.tests.cuda.bench import Bench, row
+from tokenix.tests.cuda.bench import CudaBench
+from tokenix.tests.device.bench import row
 
 
 @pytest.fixture
 def bench(fake):
-    bench = Bench()
+    bench = CudaBench()
     yield bench
     bench.close()
 
@@ -38,7 +39,7 @@ def test_info_is_that_of_the_model(bench):
 
 def test_all_memory_is_given_back(fake):
     assert fake.used_bytes == 0
-    bench = Bench()
+    bench = CudaBench()
     assert fake.used_bytes > 32 * bench.device.info().frame_bytes
     assert fake.pinned_bytes >= 16 * bench.device.info().frame_bytes
     bench.draw(row(1, [1, 2, 3]), tables=(TableDelta(1, 0, (0,)),))
@@ -84,7 +85,7 @@ def test_a_call_that_fails_in_a_forward_is_a_device_fault_and_no_end(bench, fake
 
 def test_a_lost_gpu_fails_all_commands_and_hangs_none(fake):
     for code, after in ((700, 5), (719, 0), (700, 12)):
-        bench = Bench()
+        bench = CudaBench()
         tables = (TableDelta(1, 0, (3, 4)),)
         fake.fault(code, after)
         fault = bench.do(Forward, (row(1, range(20)),), tables)
@@ -99,7 +100,7 @@ def test_a_lost_gpu_fails_all_commands_and_hangs_none(fake):
 
 
 def test_a_lost_gpu_in_a_copy_is_a_failed_copy(fake):
-    bench = Bench(eager_percent=0)
+    bench = CudaBench(eager_percent=0)
     fake.fault(700)
     failed = bench.do(CopyOut, (PageOut(1, 1, 1),))
     assert isinstance(failed, CopyFailed) and "ILLEGAL_ADDRESS" in failed.reason

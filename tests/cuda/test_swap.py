@@ -16,14 +16,14 @@ from tokenix.drivers.ops import (
     PageOut,
     Poison,
 )
-from tokenix.tests.cuda.bench import Bench
+from tokenix.tests.cuda.bench import CudaBench
 
 SEEDS = range(8)
 
 
 @pytest.fixture
 def bench(fake):
-    bench = Bench()
+    bench = CudaBench()
     yield bench
     bench.close()
 
@@ -79,7 +79,7 @@ def test_neighbours_move_in_one_copy(bench, fake):
 @pytest.mark.parametrize("group_bytes", [1, 1 << 15])
 def test_groups_are_published_in_any_number(fake, monkeypatch, group_bytes):
     monkeypatch.setattr(swap, "GROUP_BYTES", group_bytes)
-    bench = Bench()
+    bench = CudaBench()
     for pfn in range(9):
         bench.frame(pfn)[:] = pfn
     out = tuple(PageOut(pfn, 15 - pfn, pfn) for pfn in range(9))
@@ -93,7 +93,7 @@ def test_groups_are_published_in_any_number(fake, monkeypatch, group_bytes):
 def test_a_copy_out_waits_for_what_writes_the_frame(fake):
     """For the kernel a frame is copied once that is queued; the fence orders what follows."""
     for seed in SEEDS:
-        bench = Bench(seed, eager_percent=0)
+        bench = CudaBench(seed, eager_percent=0)
         paint(bench, f1=1, f2=2)
         assert isinstance(bench.do(CopyFrame, 1, 2), CopyDone)
         assert isinstance(bench.do(CopyOut, (PageOut(2, 0, 1),)), CopyDone)
@@ -104,7 +104,7 @@ def test_a_copy_out_waits_for_what_writes_the_frame(fake):
 
 def test_a_copy_in_waits_for_what_reads_the_frame(fake):
     for seed in SEEDS:
-        bench = Bench(seed, eager_percent=0)
+        bench = CudaBench(seed, eager_percent=0)
         paint(bench, f1=1, f2=2, f3=3)
         bench.do(CopyOut, (PageOut(3, 0, 1),))
         assert isinstance(bench.do(CopyFrame, 1, 2), CopyDone)
@@ -118,7 +118,7 @@ def test_a_copy_in_waits_for_what_reads_the_frame(fake):
 def test_a_copy_waits_for_the_poison_before_it(fake):
     """A frame that was poisoned gets its page for good."""
     for seed in SEEDS:
-        bench = Bench(seed, eager_percent=0)
+        bench = CudaBench(seed, eager_percent=0)
         paint(bench, f1=1)
         bench.do(CopyOut, (PageOut(1, 0, 1),))
         bench.device.submit(Poison((5,)), 0.0)
@@ -132,7 +132,7 @@ def test_a_copy_waits_for_the_poison_before_it(fake):
 def test_a_slot_is_read_only_after_its_copy(fake):
     """The checksum is that of what the GPU has written, or the page could not come back."""
     for seed in SEEDS:
-        bench = Bench(seed, eager_percent=0)
+        bench = CudaBench(seed, eager_percent=0)
         for turn in range(3):
             paint(bench, f1=turn + 1)
             bench.do(CopyOut, (PageOut(1, 0, turn),))

@@ -68,6 +68,19 @@ def test_without_a_measure_the_preferred_one_is_taken_and_nothing_else_compiled(
     assert chosen["copy"].technique == "first" and (first.calls, other.calls) == (1, 0)
 
 
+def test_only_what_is_asked_for_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, cubins: Cubins
+) -> None:
+    wanted, other = Compiler(), Compiler()
+    makes = {
+        "decode": lambda shape: [offer("one", lambda arch: wanted())(shape)],
+        "copy": lambda shape: [offer("one", lambda arch: other())(shape)],
+    }
+    monkeypatch.setattr(registry, "IMPLEMENTATIONS", makes)
+    assert list(build_kernels(LLAMA, HOPPER, cubins, ops=registry.PASS)) == ["decode"]
+    assert (wanted.calls, other.calls) == (1, 0)
+
+
 def test_what_is_refused_is_passed_over(monkeypatch: pytest.MonkeyPatch, cubins: Cubins) -> None:
     other = offer("other", lambda arch: b"o")
     chosen = choose(monkeypatch, cubins, lambda kernel: 1.0, offer("new", refuse), other)

@@ -7,12 +7,12 @@ An op may have several implementations, in order of preference, and for some sha
 With a way to measure them on the device, the quickest of those that compile is taken.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tokenix.drivers.cuda.kernels import abi, append, decode, frames, prefill, sample
-from tokenix.drivers.cuda.kernels.abi import Op
+from tokenix.drivers.cuda.kernels.abi import OPS, Op
 from tokenix.drivers.cuda.kernels.append import Vector
 from tokenix.drivers.cuda.kernels.build import Arch, compile_cpp, compile_python
 from tokenix.drivers.cuda.kernels.cubins import Cubins
@@ -236,6 +236,9 @@ IMPLEMENTATIONS: Mapping[str, Callable[[Shape], Iterable[Recipe]]] = {
 }
 """For each op what can make it for a shape, the preferred one first."""
 
+PASS = ("append", "decode", "combine", "prefill", "sample")
+"""What passes of a model launch. Whole frames are copied and filled by the copy engines instead."""
+
 
 def find_recipes(shape: Shape) -> dict[str, list[Recipe]]:
     """All that can be made for a shape, by op."""
@@ -244,13 +247,19 @@ def find_recipes(shape: Shape) -> dict[str, list[Recipe]]:
 
 
 def build_kernels(
-    shape: Shape, arch: Arch, cubins: Cubins, measure: Callable[[Kernel], float] | None = None
+    shape: Shape,
+    arch: Arch,
+    cubins: Cubins,
+    measure: Callable[[Kernel], float] | None = None,
+    ops: Collection[str] = tuple(OPS),
 ) -> dict[str, Kernel]:
-    """A kernel for each op that there is one for. With `measure`, which gives seconds of a typical
-    launch, it is the first that is about as quick as any; without, the first that compiles.
+    """A kernel for each of `ops` that there is one for. With `measure`, which gives seconds of a
+    typical launch, it is the first that is about as quick as any; without, the first that compiles.
     RuntimeError if an op's implementations are all refused by their compilers."""
     chosen: dict[str, Kernel] = {}
     for op, recipes in find_recipes(shape).items():
+        if op not in ops:
+            continue
         built: list[Kernel] = []
         refused: list[str] = []
         for recipe in recipes:
