@@ -23,8 +23,8 @@ BATCH = 1000
 NOTABLE = frozenset(
     {
         "sysctl", "swapon", "swapoff", "swap-file", "copy-failed", "device-fault", "image-failed",
-        "image-late", "image-refused", "no-image", "reaped-unread", "signal", "nice", "pause",
-        "pause-end", "warning",
+        "image-late", "image-refused", "image-strays", "no-image", "reaped-unread", "signal",
+        "nice", "pause", "pause-end", "warning",
     }
 )  # fmt: skip
 """Events that `dmesg` shows, besides ends that are none of a process's own choice."""

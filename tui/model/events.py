@@ -18,6 +18,7 @@ ROLES: Final[dict[str, str]] = {
     "swapon": "warning", "swapoff": "warning", "swap-file": "warning", "suspend": "accent",
     "save": "accent", "copy-failed": "error", "device-fault": "error", "image-failed": "error",
     "image-late": "error", "image-refused": "error", "no-image": "error", "reaped-unread": "error",
+    "image-strays": "warning",
 }  # fmt: skip
 """Of kinds of events; others are plain."""
 
