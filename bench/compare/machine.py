@@ -38,7 +38,7 @@ def share_priority(root: int) -> None:
         nice = Path("/proc/self/autogroup").read_text().rpartition("nice")[2].strip()
         for pid in tree(root):
             path = Path(f"/proc/{pid}/autogroup")
-            if path.read_text().rpartition("nice")[2].strip() != nice:
+            if nice and path.read_text().rpartition("nice")[2].strip() != nice:
                 path.write_text(nice)
 
 
