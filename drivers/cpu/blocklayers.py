@@ -124,72 +124,71 @@ def _count_items(groups: int, run: int, rows: Rows8) -> int:
 
 
 @kernel
+def _multiply_group(
+    w: BlockWeights,
+    entries: Int64,
+    group: int,
+    rows: Rows8,
+    first_tile: int,
+    last_tile: int,
+    at_out: int,
+    stride: int,
+    adding: int,
+) -> None:
+    """A group of a matrix times some tiles of rows, to `at_out` (adding: +=), rows `stride` bytes
+    apart. What the next group needs is fetched meanwhile."""
+    entry, start = entries[group], address(w.blob)
+    blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
+    lines = _count_lines(entry, last_tile - first_tile) if columns > 1 else 0
+    ahead = start + entries[min(group + 1, len(entries) - 1)]
+    for t in range(first_tile, last_tile):
+        codes, factors = tile_places(rows, t * columns, 0)
+        block_tile(
+            w.tile,
+            entry,
+            start,
+            columns,
+            codes,
+            factors,
+            at_out,
+            blocks,
+            stride,
+            adding,
+            ahead,
+            lines,
+        )
+        at_out += columns * stride
+        ahead += lines * blocks * 64
+
+
+@kernel
 def _multiply_item(
     w: BlockWeights, entries: Int64, run: int, rows: Rows8, out: Float32, adding: int, item: int
 ) -> None:
     """One item of out [padded rows, outputs] = (adding: +=) rows @ matrix.T."""
     groups, tiles = len(entries), rows.codes.shape[0]
-    blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
+    columns, stride = rows.codes.shape[2], out.shape[1] * 4
     runs = (groups + run - 1) // run
     first_tile, first_group = item // runs * BLOCK_TILES, item % runs * run
     last_tile = min(tiles, first_tile + BLOCK_TILES)
-    stride, start = out.shape[1] * 4, address(w.blob)
     for group in range(first_group, min(groups, first_group + run)):
-        entry = entries[group]
-        lines = _count_lines(entry, last_tile - first_tile) if columns > 1 else 0
-        ahead = start + entries[min(group + 1, groups - 1)]
-        for t in range(first_tile, last_tile):
-            codes, factors = tile_places(rows, t * columns, 0)
-            at_out = address(out) + t * columns * stride + group * LANES * 4
-            block_tile(
-                w.tile,
-                entry,
-                start,
-                columns,
-                codes,
-                factors,
-                at_out,
-                blocks,
-                stride,
-                adding,
-                ahead,
-                lines,
-            )
-            ahead += lines * blocks * 64
+        at_out = address(out) + first_tile * columns * stride + group * LANES * 4
+        _multiply_group(w, entries, group, rows, first_tile, last_tile, at_out, stride, adding)
 
 
 @kernel
 def _swiglu_item(w: BlockWeights, entries: Int64, rows: Rows8, wide: Rows8, item: int) -> None:
     """A block of the wide codes of some tiles: 32 numbers of gate and of up for each row."""
     units, tiles = len(entries) // UNIT, rows.codes.shape[0]
-    blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
+    columns = rows.codes.shape[2]
     unit, first_tile = item % units, item // units * BLOCK_TILES
     last_tile = min(tiles, first_tile + BLOCK_TILES)
     both = np.empty((BLOCK_TILES * columns, UNIT * LANES), np.float32)
-    stride, start = UNIT * LANES * 4, address(w.blob)
+    stride = UNIT * LANES * 4
     for part in range(UNIT):
         group = unit * UNIT + part
-        entry = entries[group]
-        lines = _count_lines(entry, last_tile - first_tile) if columns > 1 else 0
-        ahead = start + entries[min(group + 1, len(entries) - 1)]
-        for t in range(first_tile, last_tile):
-            codes, factors = tile_places(rows, t * columns, 0)
-            at_out = address(both) + (t - first_tile) * columns * stride + part * LANES * 4
-            block_tile(
-                w.tile,
-                entry,
-                start,
-                columns,
-                codes,
-                factors,
-                at_out,
-                blocks,
-                stride,
-                0,
-                ahead,
-                lines,
-            )
-            ahead += lines * blocks * 64
+        at_out = address(both) + part * LANES * 4
+        _multiply_group(w, entries, group, rows, first_tile, last_tile, at_out, stride, 0)
     for row in range(first_tile * columns, last_tile * columns):
         gate = address(both) + (row - first_tile * columns) * stride
         codes, factors = tile_places(wide, row, unit)
