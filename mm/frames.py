@@ -6,6 +6,12 @@
                  only by paused processes and clean
     IN_TRANSFER  a copy reads or writes the frame, or it was released under a running forward
 
+Forwards retire as they were submitted, so a frame waits for the newest one at its release:
+
+    forward 1   |=======================|
+    forward 2             |=========================|
+    released        ^ free behind 1   ^ free behind 2
+
     free + cached + held + in_transfer == total          (mm/audit.py recounts it)
 
 `FrameTable` is the only writer of `Page.pfn`. The state of a frame follows from its owner and its
@@ -13,6 +19,7 @@ pins; all books that follow from a page are kept by calling `note(page)` after a
 """
 
 import enum
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from tokenix.mm.ids import Pfn
@@ -43,8 +50,10 @@ class FrameTable:
         self._state: list[FrameState] = [_FREE] * total
         self._counts: list[int] = [total, 0, 0, 0]
         self._fenced: dict[Pfn, None] = {}
-        self._fence_up = False
-        self._junk: frozenset[Pfn] = frozenset()
+        """Released, and not free before a fence is lifted."""
+        self._fences: deque[list[Pfn]] = deque()
+        """Of each forward in flight, the oldest first: what waits for it."""
+        self._junk: set[Pfn] = set()
         self.stranded: dict[Pfn, Page] = {}
         """Frames that hold the only copy of a page which no running process needs."""
         self.reclaimed = 0
@@ -61,10 +70,14 @@ class FrameTable:
     @property
     def fence_up(self) -> bool:
         """Whether a forward is in flight: what is released now is free when it has retired."""
-        return self._fence_up
+        return bool(self._fences)
+
+    def count_fences(self) -> int:
+        """Forwards in flight."""
+        return len(self._fences)
 
     def count_coming(self) -> int:
-        """Frames that are free, or will be when the forward has retired."""
+        """Frames that are free, or will be when what is in flight has retired."""
         return self._counts[_FREE] + len(self._fenced)
 
     def state(self, pfn: Pfn) -> FrameState:
@@ -96,8 +109,7 @@ class FrameTable:
         self._owner[pfn] = None
         for recount in page.recounts:
             recount.due = True
-        if self._fence_up:
-            self._fenced[pfn] = None
+        self._hold_back(pfn)
         self._settle(pfn)
         self._on_change(page)
 
@@ -113,26 +125,26 @@ class FrameTable:
 
     def raise_fence(self) -> None:
         """A forward was submitted: frames released from now on may still be read by it."""
-        assert not self._fence_up, "one forward in flight"
-        self._fence_up = True
+        self._fences.append([])
 
     def hold_back(self, free: Sequence[Pfn]) -> None:
-        """Keep free frames from use until the fence is lifted (they are being junk-filled)."""
-        assert self._fence_up, "held back by a fence"
+        """Keep free frames from use until the newest fence is lifted (they are being junk-filled).
+        """
+        assert self._fences, "held back by a fence"
         for pfn in free:
             self._free.remove(pfn)
-            self._fenced[pfn] = None
+            self._hold_back(pfn)
             self._settle(pfn)
-        self._junk = frozenset(free)
+        self._junk.update(free)
 
     def lift_fence(self) -> None:
-        """The forward has retired: what was released under it is free."""
-        assert self._fence_up, "a fence is lifted once"
-        self._fence_up = False
-        fenced, self._fenced = self._fenced, {}
-        for pfn in fenced:
+        """The oldest forward has retired: what was released since, and before the next one was
+        submitted, is free."""
+        assert self._fences, "a fence is lifted once"
+        for pfn in self._fences.popleft():
+            del self._fenced[pfn]
             self._settle(pfn)
-        self._junk = frozenset()
+            self._junk.discard(pfn)
 
     def note(self, page: Page) -> None:
         """The page has changed in any field but `pfn`: everybody's books follow."""
@@ -145,6 +157,12 @@ class FrameTable:
     def take_freed_log(self) -> tuple[Pfn, ...]:
         log, self.freed_log = tuple(self.freed_log), []
         return log
+
+    def _hold_back(self, pfn: Pfn) -> None:
+        """It has no owner, but the newest forward in flight, if there is one, may still use it."""
+        if self._fences:
+            self._fences[-1].append(pfn)
+            self._fenced[pfn] = None
 
     def _settle(self, pfn: Pfn) -> None:
         page = self._owner[pfn]

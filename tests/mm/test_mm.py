@@ -51,6 +51,20 @@ def test_a_fence_keeps_what_is_released_under_it() -> None:
     assert frames.state(pfn) is FrameState.FREE
 
 
+def test_a_frame_waits_for_the_newest_forward_at_its_release() -> None:
+    frames = FrameTable(3)
+    pages = [Page(mapped=1, active=1) for _ in range(3)]
+    pfns = [frames.take(page) for page in pages]
+    for page in pages[:2]:
+        frames.raise_fence()
+        frames.release(page)
+    free = []
+    while frames.fence_up:
+        frames.lift_fence()
+        free.append([pfn for pfn in pfns if frames.state(pfn) is FrameState.FREE])
+    assert free == [pfns[:1], pfns[:2]]
+
+
 def test_a_frame_is_stranded_if_nobody_runs_with_it_and_it_is_the_only_copy() -> None:
     frames = FrameTable(2)
     page = Page(mapped=1, active=1)
@@ -71,7 +85,7 @@ def test_a_frame_is_stranded_if_nobody_runs_with_it_and_it_is_the_only_copy() ->
         lambda frames, page: frames.unpin(page.pfn),
         lambda frames, page: frames.release(Page(pfn=page.pfn)),
         lambda frames, page: frames.lift_fence(),
-        lambda frames, page: (frames.raise_fence(), frames.raise_fence()),
+        lambda frames, page: frames.hold_back([page.pfn]),
     ],
 )
 def test_misuse_is_caught(misuse: Callable[[FrameTable, Page], object]) -> None:

@@ -41,14 +41,14 @@ class Spaces(RuleBasedStateMachine):
         self.cells: dict[Pfn, dict[int, Cell]] = {}
         self.saved: dict[Slot, dict[int, Cell]] = {}
         self.pins: list[Pfn] = []
-        self.fence = False
-        self.under_fence: set[Pfn] = set()
+        self.fences: list[set[Pfn]] = []
+        """Of each forward in flight, the oldest first: what was released since the one before."""
         self.slots = 0
         release = self.pool.frames.release
 
         def note(page: Page) -> None:
-            if self.fence and page.pfn is not None:
-                self.under_fence.add(page.pfn)
+            if self.fences and page.pfn is not None:
+                self.fences[-1].add(page.pfn)
             release(page)
 
         self.pool.frames.release = note  # type: ignore[method-assign]
@@ -65,7 +65,7 @@ class Spaces(RuleBasedStateMachine):
         frames = self.pool.frames
         before = count_available(frames)
         made = reclaim(frames, self.pool.index, want, paused)
-        assert made or before < want or self.fence, "what is free or cached can be had"
+        assert made or before < want or self.fences, "what is free or cached can be had"
         assert not made or frames.count(FrameState.FREE) >= want
         return made
 
@@ -196,15 +196,19 @@ class Spaces(RuleBasedStateMachine):
     def unpin(self, choice: int) -> None:
         self.pool.frames.unpin(self.pins.pop(choice % len(self.pins)))
 
+    @precondition(lambda self: len(self.fences) < 2)
     @rule()
-    def toggle_fence(self) -> None:
-        """A forward begins or ends."""
-        self.fence = not self.fence
-        if self.fence:
-            self.pool.frames.raise_fence()
-        else:
-            self.under_fence.clear()
-            self.pool.frames.lift_fence()
+    def raise_fence(self) -> None:
+        """A forward begins."""
+        self.fences.append(set())
+        self.pool.frames.raise_fence()
+
+    @precondition(lambda self: self.fences)
+    @rule()
+    def lift_fence(self) -> None:
+        """The oldest one ends."""
+        del self.fences[0]
+        self.pool.frames.lift_fence()
 
     @rule(want=st.integers(0, FRAMES))
     def reclaim(self, want: int) -> None:
@@ -228,13 +232,14 @@ class Spaces(RuleBasedStateMachine):
     def states_are_what_they_say(self) -> None:
         """Derived anew from who maps what, what is pinned, and what was released under a fence."""
         frames, index = self.pool.frames, self.pool.index.pages()
+        fenced = set().union(*self.fences)
         for number in range(FRAMES):
             pfn = Pfn(number)
             users = [life.space for life in self.lives
                      if any(page.pfn == pfn for page in life.space.pages)]  # fmt: skip
             page = next((p for s in users for p in s.pages if p.pfn == pfn), None)
             cached = any(known.pfn == pfn for known in index)
-            if pfn in self.pins or (pfn in self.under_fence and not users and not cached):
+            if pfn in self.pins or (pfn in fenced and not users and not cached):
                 expected = FrameState.IN_TRANSFER
             elif page is None:
                 expected = FrameState.CACHED if cached else FrameState.FREE
@@ -248,8 +253,8 @@ class Spaces(RuleBasedStateMachine):
         """Everything goes, and nothing is left."""
         while self.pins:
             self.unpin(0)
-        if self.fence:
-            self.toggle_fence()
+        while self.fences:
+            self.lift_fence()
         while self.lives:
             self.exit(0)
         self.pool.check()
@@ -264,7 +269,8 @@ def test_any_order_of_changes() -> None:
     ("name", "broken"),
     [
         ("unpin", lambda frames, pfn: None),
-        ("lift_fence", lambda frames: setattr(frames, "_fence_up", False)),
+        ("lift_fence", lambda frames: frames._fences.popleft()),
+        ("_hold_back", lambda frames, pfn: None),
         ("note", lambda frames, page: None),
     ],
 )
