@@ -17,7 +17,7 @@ from tokenix.drivers.cuda.driver import CudaDriver, CudaError, OutOfDeviceMemory
 from tokenix.drivers.cuda.fence import Fence
 from tokenix.drivers.cuda.hostmemory import pinned_address
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
-from tokenix.drivers.cuda.kernels.registry import PASS, Shape
+from tokenix.drivers.cuda.kernels.registry import Shape
 from tokenix.drivers.cuda.launcher import Kernel, Launcher
 from tokenix.drivers.cuda.layers import Layers
 from tokenix.drivers.cuda.step import MAX_PASS_TOKENS, MAX_ROWS, ModelStep
@@ -57,7 +57,7 @@ def compiled_kernels(
     """Kernels of the registry, the quickest here of each op, compiled now or kept from another
     time. OSError ENODEV if they cannot be compiled here."""
     try:
-        return choose_kernels(driver, _kernel_shape(config, shape, kind), PASS)
+        return choose_kernels(driver, _kernel_shape(config, shape, kind))
     except CudaError:
         raise
     except RuntimeError as error:
@@ -172,7 +172,7 @@ class CudaDevice(QueuedDevice):
         later(self._inputs.close)
         self._layers = Layers(
             driver, dense, launcher, config, placed, self._arena, self._tables, self._inputs,
-            MAX_PASS_TOKENS, MAX_ROWS, max_position,
+            MAX_PASS_TOKENS, MAX_ROWS, max_position, peers,
         )  # fmt: skip
         later(self._layers.close)
         logits = self._layers.buffers.address("logits")

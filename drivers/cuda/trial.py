@@ -4,13 +4,12 @@ Where an op has several kernels (`kernels/registry.py`) the quickest of them is 
 """
 
 import contextlib
-from collections.abc import Collection
 
 import numpy as np
 
 from tokenix.drivers.cuda.arguments import Block
 from tokenix.drivers.cuda.driver import CudaDriver
-from tokenix.drivers.cuda.kernels.abi import OPS, PAGE_TOKENS, SPLIT_TOKENS
+from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS, SPLIT_TOKENS
 from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
 from tokenix.drivers.cuda.kernels.pages import layer_words
 from tokenix.drivers.cuda.kernels.registry import Kernel, Shape, build_kernels
@@ -101,11 +100,9 @@ class Trial:
             launcher.close()
 
 
-def choose_kernels(
-    driver: CudaDriver, shape: Shape, ops: Collection[str] = tuple(OPS)
-) -> dict[str, Kernel]:
-    """The kernels of a shape for these ops that are quickest here, compiled now or kept from
+def choose_kernels(driver: CudaDriver, shape: Shape) -> dict[str, Kernel]:
+    """The kernels of a shape that are quickest here, compiled now or kept from
     another time. RuntimeError if an op's are all refused by their compilers."""
     cubins = Cubins(default_folder())
     with contextlib.closing(Trial(driver, shape)) as trial:
-        return build_kernels(shape, driver.gpu.capability, cubins, trial.seconds, ops)
+        return build_kernels(shape, driver.gpu.capability, cubins, trial.seconds)

@@ -62,11 +62,6 @@ MUTATIONS = [
         "append.py", "        if position < 0:\n            return\n", "", f"{APPEND}[llama]",
     ),
     Mutation(
-        "copy: blocks do not share a frame",
-        "frames.py", "at += cuda.gridDim.x * THREADS * 4", "at += THREADS * 4",
-        "test_frames.py::test_copy_moves_whole_frames_and_nothing_else",
-    ),
-    Mutation(
         "sample: the random number forgets the position",
         "sample.py", " ^ uint64(position))", ")",
         "test_sample.py::test_random_numbers_are_the_cpus",

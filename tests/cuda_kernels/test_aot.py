@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenix.drivers.cuda.kernels import build, decode, frames
-from tokenix.drivers.cuda.kernels.abi import COPY, DECODE
+from tokenix.drivers.cuda.kernels import build, decode
+from tokenix.drivers.cuda.kernels.abi import COMBINE, DECODE
 from tokenix.drivers.cuda.kernels.decode import Tiling
 from tokenix.drivers.cuda.kernels.pages import DIMS
 from tokenix.drivers.cuda.kernels.registry import Recipe, Shape, find_recipes
@@ -30,9 +30,6 @@ SOME = [
     pytest.param("append", shape("int4", "bf16", 4, 128), HOPPER, id="append-int4"),
     pytest.param("combine", shape("bf16", "bf16", 4, 128), HOPPER, id="combine"),
     pytest.param("append", shape("bf16", "bf16", 4, 128, norm=True), HOPPER, id="append-qwen3"),
-    pytest.param("copy", shape("bf16", "bf16", 1, 64), HOPPER, id="copy"),
-    pytest.param("poison", shape("bf16", "bf16", 1, 64), AMPERE, id="poison"),
-    pytest.param("gather", shape("bf16", "bf16", 1, 64), HOPPER, id="gather"),
     pytest.param("prefill", shape("bf16", "bf16", 4, 128), HOPPER, id="prefill-llama-8b"),
     pytest.param("sample", shape("bf16", "bf16", 1, 64), HOPPER, id="sample"),
 ]
@@ -96,16 +93,11 @@ def check_op(op: str, shape: Shape, arch: tuple[int, int], folder: Path) -> None
         found = check(recipe, arch, folder)
         if op == "decode":
             check_decode(recipe, shape, found)
-        if op in ("copy", "gather"):
-            assert found.count("LDG", "128") and found.count("STG", "128")
-            assert not found.count("STG") - found.count("STG", "128"), "words are stored one by one"
         if op == "prefill":
             matrix = found.count("HMMA") / (shape.dim // 8 * 4 + shape.dim // 16 * 8)
             assert matrix >= 1, "scores and sums are not computed by tensor cores"
             assert found.count("LDG", "128") and found.count("LDSM")
             assert recipe.shared_bytes <= 160 << 10
-        if op == "poison":
-            assert found.count("STG", "128") == found.count("STG") > 0
 
 
 @pytest.mark.parametrize(("op", "shape", "arch"), SOME)
@@ -122,10 +114,10 @@ def test_machine_code_of_the_whole_matrix(
 
 
 def test_ptx_is_of_a_version_that_a_driver_for_cuda_13_0_takes() -> None:
-    ptx = build.make_ptx(COPY, frames.make_copy(), HOPPER, (frames.THREADS, 1))
+    ptx = build.make_ptx(COMBINE, decode.make_combine("f32", 64), HOPPER, (decode.THREADS, 1))
     version = next(line for line in ptx.splitlines() if line.startswith(".version"))
     assert float(version.split()[1]) <= 9.0
-    assert ".visible .entry copy(" in ptx and ".target sm_90" in ptx
+    assert ".visible .entry combine(" in ptx and ".target sm_90" in ptx
 
 
 def test_arguments_lie_as_the_op_says() -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokenix.drivers.cuda.kernels.abi import COPY
+from tokenix.drivers.cuda.kernels.abi import Arg, Op
 from tokenix.drivers.cuda.kernels.sources import defines, read_source
 from tokenix.tests.cuda_kernels.cpp import launch
 
 SOURCE = (
     read_source("prefill").split("#define ROWS")[0]
     + """
-extern "C" __global__ void copy(word* out, const int* which, i64 words) {
+extern "C" __global__ void probe(word* out, const int* which, i64 words) {
     int i = threadIdx.x;
     float* cells = (float*)shared_memory();
     switch (*which) {
@@ -52,6 +52,8 @@ extern "C" __global__ void copy(word* out, const int* which, i64 words) {
 """
 )
 
+PROBE = Op("probe", (Arg("out", "u32*"), Arg("which", "i32*"), Arg("words", "i64")))
+
 FAULTS = [
     (2, "not reached by all"),
     (3, "waits for a lane that has ended"),
@@ -67,7 +69,7 @@ def run(which: int, seed: int, folder: Path) -> np.ndarray:
     out = np.zeros(64, np.uint32)
     macros = defines("bf16", "bf16", 1, 64)
     case = np.array([which], np.int32)
-    launch(COPY, SOURCE, macros, (1,), 64, 256, out, case, 64, seed=seed, folder=folder)
+    launch(PROBE, SOURCE, macros, (1,), 64, 256, out, case, 64, seed=seed, folder=folder)
     return out
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokenix.drivers.cuda.kernels import registry
-from tokenix.drivers.cuda.kernels.abi import COPY, OPS
+from tokenix.drivers.cuda.kernels.abi import COMBINE, OPS
 from tokenix.drivers.cuda.kernels.cubins import Cubins
 from tokenix.drivers.cuda.kernels.registry import Kernel, Recipe, Shape, build_kernels, find_recipes
 
@@ -16,7 +16,9 @@ HOPPER = (9, 0)
 
 
 def offer(technique: str, compile: Callable[[Any], bytes]) -> Callable[[Shape], Recipe]:
-    return lambda shape: Recipe(COPY, technique, "", compile, 32, lambda rows, splits=1: (1, 1, 1))
+    return lambda shape: Recipe(
+        COMBINE, technique, "", compile, 32, lambda rows, splits=1: (1, 1, 1)
+    )
 
 
 class Compiler:
@@ -42,7 +44,7 @@ def cubins(tmp_path: Path) -> Cubins:
 def choose(
     monkeypatch: pytest.MonkeyPatch, cubins: Cubins, measure: Any, *offers: Any
 ) -> dict[str, Kernel]:
-    makes = {"copy": lambda shape: [offer(shape) for offer in offers]}
+    makes = {"combine": lambda shape: [offer(shape) for offer in offers]}
     monkeypatch.setattr(registry, "IMPLEMENTATIONS", makes)
     return build_kernels(LLAMA, HOPPER, cubins, measure)
 
@@ -51,12 +53,12 @@ def test_the_quickest_is_taken(monkeypatch: pytest.MonkeyPatch, cubins: Cubins) 
     slow, quick = offer("slow", lambda arch: b"s"), offer("quick", lambda arch: b"q")
     seconds = {b"s": 2.0, b"q": 1.0}
     chosen = choose(monkeypatch, cubins, lambda kernel: seconds[kernel.image], slow, quick)
-    assert chosen["copy"].technique == "quick"
+    assert chosen["combine"].technique == "quick"
     chosen = choose(monkeypatch, cubins, lambda kernel: 1.0, slow, quick)
-    assert chosen["copy"].technique == "slow", "of equals the preferred one"
+    assert chosen["combine"].technique == "slow", "of equals the preferred one"
     seconds = {b"s": 1.05, b"q": 1.0}
     chosen = choose(monkeypatch, cubins, lambda kernel: seconds[kernel.image], slow, quick)
-    assert chosen["copy"].technique == "slow", "a small difference decides nothing"
+    assert chosen["combine"].technique == "slow", "a small difference decides nothing"
 
 
 def test_without_a_measure_the_preferred_one_is_taken_and_nothing_else_compiled(
@@ -65,28 +67,15 @@ def test_without_a_measure_the_preferred_one_is_taken_and_nothing_else_compiled(
     first, other = Compiler(), Compiler()
     offers = offer("first", lambda arch: first()), offer("other", lambda arch: other())
     chosen = choose(monkeypatch, cubins, None, *offers)
-    assert chosen["copy"].technique == "first" and (first.calls, other.calls) == (1, 0)
-
-
-def test_only_what_is_asked_for_is_compiled(
-    monkeypatch: pytest.MonkeyPatch, cubins: Cubins
-) -> None:
-    wanted, other = Compiler(), Compiler()
-    makes = {
-        "decode": lambda shape: [offer("one", lambda arch: wanted())(shape)],
-        "copy": lambda shape: [offer("one", lambda arch: other())(shape)],
-    }
-    monkeypatch.setattr(registry, "IMPLEMENTATIONS", makes)
-    assert list(build_kernels(LLAMA, HOPPER, cubins, ops=registry.PASS)) == ["decode"]
-    assert (wanted.calls, other.calls) == (1, 0)
+    assert chosen["combine"].technique == "first" and (first.calls, other.calls) == (1, 0)
 
 
 def test_what_is_refused_is_passed_over(monkeypatch: pytest.MonkeyPatch, cubins: Cubins) -> None:
     other = offer("other", lambda arch: b"o")
     chosen = choose(monkeypatch, cubins, lambda kernel: 1.0, offer("new", refuse), other)
-    assert chosen["copy"].technique == "other"
-    assert choose(monkeypatch, cubins, None, offer("new", refuse), other)["copy"].image == b"o"
-    with pytest.raises(RuntimeError, match=r"no copy kernel .*no such instruction"):
+    assert chosen["combine"].technique == "other"
+    assert choose(monkeypatch, cubins, None, offer("new", refuse), other)["combine"].image == b"o"
+    with pytest.raises(RuntimeError, match=r"no combine kernel .*no such instruction"):
         choose(monkeypatch, cubins, None, offer("new", refuse))
 
 
@@ -98,7 +87,7 @@ def test_a_compiler_that_is_not_there_is_passed_over(
 
     other = offer("other", lambda arch: b"o")
     chosen = choose(monkeypatch, cubins, None, offer("numba", lack), other)
-    assert chosen["copy"].technique == "other"
+    assert chosen["combine"].technique == "other"
     with pytest.raises(RuntimeError, match=r"numba: ImportError: libnvvm is not there$"):
         choose(monkeypatch, cubins, None, offer("numba", lack))
 
@@ -117,9 +106,7 @@ def test_grids() -> None:
     assert recipes["append"].grid(5) == (60, 1, 1)
     assert recipes["decode"].grid(5, 3) == (5, 8, 3)
     assert recipes["combine"].grid(5, 3) == (40, 1, 1)
-    assert recipes["copy"].grid(2) == (32, 2, 1)
-    assert recipes["gather"].grid(99) == (16, 1, 1)
-    assert set(recipes) <= set(OPS)
+    assert set(recipes) == set(OPS)
 
 
 @pytest.mark.parametrize(
@@ -145,24 +132,24 @@ def test_variants_differ_in_name() -> None:
 def test_machine_code_is_compiled_once(cubins: Cubins) -> None:
     compiler = Compiler()
     for _ in range(2):
-        assert cubins.find("copy", "", HOPPER, compiler) == b"code"
+        assert cubins.find("combine", "", HOPPER, compiler) == b"code"
     assert compiler.calls == 1
-    cubins.find("copy", "other", HOPPER, compiler)
-    cubins.find("copy", "", (8, 0), compiler)
+    cubins.find("combine", "other", HOPPER, compiler)
+    cubins.find("combine", "", (8, 0), compiler)
     assert compiler.calls == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 36, b"x" * 10])
 def test_damaged_files_are_made_again(cubins: Cubins, damage: bytes) -> None:
     compiler = Compiler()
-    cubins.find("copy", "", HOPPER, compiler)
+    cubins.find("combine", "", HOPPER, compiler)
     (path,) = cubins.folder.iterdir()
     path.write_bytes(damage)
-    assert cubins.find("copy", "", HOPPER, compiler) == b"code" and compiler.calls == 2
-    assert cubins.find("copy", "", HOPPER, compiler) == b"code" and compiler.calls == 2
+    assert cubins.find("combine", "", HOPPER, compiler) == b"code" and compiler.calls == 2
+    assert cubins.find("combine", "", HOPPER, compiler) == b"code" and compiler.calls == 2
 
 
 def test_a_folder_that_cannot_be_made_only_costs_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     compiler = Compiler()
-    assert Cubins(tmp_path / "file").find("copy", "", HOPPER, compiler) == b"code"
+    assert Cubins(tmp_path / "file").find("combine", "", HOPPER, compiler) == b"code"

@@ -109,17 +109,6 @@ PREFILL = _op(
     max_pages="i32",
     scale="f32",
 )
-COPY = _op("copy", arena="u32*", pairs="i32*", frame_words="i64")
-POISON = _op("poison", arena="u32*", frames="i32*", frame_words="i64", word="u32")
-GATHER = _op(
-    "gather",
-    source="u32*",
-    target="u32*",
-    source_at="i64*",
-    target_at="i64*",
-    pieces="i32",
-    piece_words="i32",
-)
 SAMPLE = _op(
     "sample",
     logits="f32*",
@@ -133,6 +122,4 @@ SAMPLE = _op(
     vocab="i32",
 )
 
-OPS: dict[str, Op] = {
-    op.name: op for op in (APPEND, DECODE, COMBINE, PREFILL, COPY, POISON, GATHER, SAMPLE)
-}
+OPS: dict[str, Op] = {op.name: op for op in (APPEND, DECODE, COMBINE, PREFILL, SAMPLE)}

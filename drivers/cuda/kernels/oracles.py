@@ -4,7 +4,6 @@ Pointers are flat arrays (`abi.py`), arenas are read and written in place. Sums 
 stored: of numbers as the page's format rounds them.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -192,28 +191,6 @@ def attend(
     return parts[:, :, 0] / stats[:, :, 0, 1:]
 
 
-def copy(arena: Array, pairs: Array, frame_words: int) -> None:
-    """`abi.COPY`"""
-    frames = arena[: len(arena) // frame_words * frame_words].reshape(-1, frame_words)
-    for source, target in pairs.reshape(-1, 2):
-        frames[target] = frames[source]
-
-
-def poison(arena: Array, frames: Array, frame_words: int, word: int) -> None:
-    """`abi.POISON`"""
-    for frame in frames:
-        arena[frame * frame_words : (frame + 1) * frame_words] = word & 0xFFFFFFFF
-
-
-def gather(
-    source: Array, target: Array, source_at: Array, target_at: Array, pieces: int, piece_words: int
-) -> None:
-    """`abi.GATHER`"""
-    for piece in range(pieces):
-        start, to = int(source_at[piece]), int(target_at[piece])
-        target[to : to + piece_words] = source[start : start + piece_words]
-
-
 def sample(
     logits: Array, temperature: Array, top_k: Array, top_p: Array, min_p: Array, seeds: Array,
     positions: Array, tokens: Array, vocab: int,
@@ -237,14 +214,3 @@ def sample(
             while weights[kept][at] == 0:
                 at -= 1
             tokens[row] = ids[at]
-
-
-ORACLES: dict[str, Callable[..., None]] = {
-    "append": append,
-    "decode": decode,
-    "combine": combine,
-    "copy": copy,
-    "poison": poison,
-    "gather": gather,
-    "sample": sample,
-}

@@ -7,12 +7,12 @@ An op may have several implementations, in order of preference, and for some sha
 With a way to measure them on the device, the quickest of those that compile is taken.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenix.drivers.cuda.kernels import abi, append, decode, frames, prefill, sample
-from tokenix.drivers.cuda.kernels.abi import OPS, Op
+from tokenix.drivers.cuda.kernels import abi, append, decode, prefill, sample
+from tokenix.drivers.cuda.kernels.abi import Op
 from tokenix.drivers.cuda.kernels.append import Vector
 from tokenix.drivers.cuda.kernels.build import Arch, compile_cpp, compile_python
 from tokenix.drivers.cuda.kernels.cubins import Cubins
@@ -187,10 +187,6 @@ def _combine(shape: Shape) -> Iterator[Recipe]:
     yield _python(abi.COMBINE, (shape.x, shape.dim), function, grid, decode.THREADS)
 
 
-def _frame_grid(rows: int, splits: int = 1) -> Grid:
-    return frames.BLOCKS_PER_FRAME, rows, 1
-
-
 def _prefill(shape: Shape) -> Iterator[Recipe]:
     if shape.kv not in ("f16", "bf16"):
         return
@@ -200,21 +196,6 @@ def _prefill(shape: Shape) -> Iterator[Recipe]:
 
     macros, shared_bytes = _macros(shape), prefill.shared_bytes(shape.dim)
     yield _cpp(abi.PREFILL, "mma", "prefill", macros, grid, prefill.THREADS, shared_bytes)
-
-
-def _copy(shape: Shape) -> Iterator[Recipe]:
-    yield _python(abi.COPY, "", frames.make_copy(), _frame_grid, frames.THREADS)
-
-
-def _poison(shape: Shape) -> Iterator[Recipe]:
-    yield _python(abi.POISON, "", frames.make_poison(), _frame_grid, frames.THREADS)
-
-
-def _gather(shape: Shape) -> Iterator[Recipe]:
-    def grid(rows: int, splits: int = 1) -> Grid:
-        return min(rows, frames.MOST_GATHER_BLOCKS), 1, 1
-
-    yield _python(abi.GATHER, "", frames.make_gather(), grid, frames.THREADS)
 
 
 def _sample(shape: Shape) -> Iterator[Recipe]:
@@ -229,15 +210,9 @@ IMPLEMENTATIONS: Mapping[str, Callable[[Shape], Iterable[Recipe]]] = {
     "decode": _decode,
     "combine": _combine,
     "prefill": _prefill,
-    "copy": _copy,
-    "poison": _poison,
-    "gather": _gather,
     "sample": _sample,
 }
 """For each op what can make it for a shape, the preferred one first."""
-
-PASS = ("append", "decode", "combine", "prefill", "sample")
-"""What passes of a model launch. Whole frames are copied and filled by the copy engines instead."""
 
 
 def find_recipes(shape: Shape) -> dict[str, list[Recipe]]:
@@ -251,15 +226,12 @@ def build_kernels(
     arch: Arch,
     cubins: Cubins,
     measure: Callable[[Kernel], float] | None = None,
-    ops: Collection[str] = tuple(OPS),
 ) -> dict[str, Kernel]:
-    """A kernel for each of `ops` that there is one for. With `measure`, which gives seconds of a
+    """A kernel for each op that there is one for. With `measure`, which gives seconds of a
     typical launch, it is the first that is about as quick as any; without, the first that compiles.
     RuntimeError if an op's implementations are all refused by their compilers."""
     chosen: dict[str, Kernel] = {}
     for op, recipes in find_recipes(shape).items():
-        if op not in ops:
-            continue
         built: list[Kernel] = []
         refused: list[str] = []
         for recipe in recipes:

@@ -87,35 +87,6 @@ def _load4_on_gpu(words: Any, at: Any) -> Any:
     return call
 
 
-def store4(words: Any, at: int, quad: tuple[Any, Any, Any, Any]) -> None:
-    """Write four words by one store; `at` is a multiple of 4."""
-    assert at % 4 == 0, f"a store of 16 bytes at word {at}"
-    for i in range(4):
-        words[at + i] = quad[i]
-
-
-@_intrinsic
-def _store4(typing: Any, words: Any, at: Any, quad: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector: Any = ir.Constant(ir.VectorType(ir.IntType(32), 4), ir.Undefined)
-        for i, word in enumerate(_cgutils.unpack_tuple(builder, args[2])):
-            vector = builder.insert_element(vector, word, ir.Constant(ir.IntType(32), i))
-        where = builder.gep(args[0], [args[1]])
-        where = builder.bitcast(where, ir.PointerType(vector.type))
-        builder.store(vector, where, align=16)
-        return context.get_dummy_value()
-
-    return _types.void(words, _types.int64, _types.UniTuple(_types.uint32, 4)), generate
-
-
-@_on_gpu(store4)
-def _store4_on_gpu(words: Any, at: Any, quad: Any) -> Any:
-    def call(words: Any, at: Any, quad: Any) -> Any:
-        return _store4(words, at, quad)
-
-    return call
-
-
 def as_float(word: Any) -> Any:
     """The float32 that a word is."""
     return np.uint32(word).view(np.float32)
