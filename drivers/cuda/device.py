@@ -172,7 +172,7 @@ class CudaDevice(QueuedDevice):
         later(self._inputs.close)
         self._layers = Layers(
             driver, dense, launcher, config, placed, self._arena, self._tables, self._inputs,
-            MAX_PASS_TOKENS, MAX_ROWS, max_position, peers,
+            MAX_PASS_TOKENS, MAX_ROWS, max_position,
         )  # fmt: skip
         later(self._layers.close)
         logits = self._layers.buffers.address("logits")
