@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
-from tokenix.drivers.cpu.checksum import copy_checksum
+from tokenix.drivers.cpu.checksum import checksum, copy_checksum
 from tokenix.drivers.cpu.slots import ArenaSlots
 from tokenix.drivers.ops import PageIn, TableDelta
 from tokenix.drivers.tables import BlockTables
 from tokenix.tests.cpu.conftest import TINY
+
+KNOWN_CHECKSUMS = [
+    (0, 6249743002471849265),
+    (5, 16653572124700711569),
+    (8, 12413168006717845549),
+    (1000, 14754343533761560857),
+]
+"""Of `size` multiples of a number."""
 
 
 def table(tables, pid):
@@ -61,7 +69,7 @@ def test_checksum_sees_every_word_and_its_place(size, seed):
     target = np.zeros_like(data)
     plain = copy_checksum(data, target)
     assert (target == data).all()
-    assert copy_checksum(data, target) == plain
+    assert copy_checksum(data, target) == plain == checksum(data)
     for _ in range(30):
         changed = data.copy()
         changed[rng.integers(size)] ^= np.uint64(1) << np.uint64(rng.integers(64))
@@ -69,6 +77,18 @@ def test_checksum_sees_every_word_and_its_place(size, seed):
     if size > 1:
         assert copy_checksum(data[::-1].copy(), target) != plain
     assert copy_checksum(np.zeros(size, np.uint64), target) != 0
+
+
+@pytest.mark.parametrize(("size", "known"), KNOWN_CHECKSUMS)
+def test_checksums_stay_those_of_images_on_disk(size, known):
+    data = np.arange(size, dtype=np.uint64) * np.uint64(0x0123456789ABCDEF)
+    room = np.zeros(size + 16, np.uint64)
+    for shift in range(8):  # of the lines that are written at once
+        room[:] = 1
+        assert copy_checksum(data, room[shift : shift + size]) == known
+        assert (room[shift : shift + size] == data).all()
+        assert (room[:shift] == 1).all() and (room[shift + size :] == 1).all()
+    assert checksum(data) == known
 
 
 def test_a_publish_that_breaks_leaves_the_slot_invalid(monkeypatch):
