@@ -11,7 +11,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test test-cuda cuda-mutations cuda-aot gpu-check soak sim-report compare lint format clean
+.PHONY: help env run test test-cuda cuda-mutations cuda-aot cuda-matrix gpu-check soak sim-report compare lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,10 @@ test-cuda: $(STAMP) ## what of the CUDA driver can be tested without a GPU (all 
 cuda-mutations: $(STAMP) ## faults put into CUDA kernels: each must make its test fail
 	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_mutations.py tests/cuda/test_mutations.py
 
-cuda-aot: $(STAMP) ## machine code of every variant of the CUDA kernels, and what it is made of
+cuda-aot: $(STAMP) ## machine code of CUDA kernels, for `pip wheel .` to take along (some minutes)
+	@$(BIN)/python -m tokenix.drivers.cuda.kernels.shipping
+
+cuda-matrix: $(STAMP) ## machine code of every variant of the CUDA kernels, and what it is made of
 	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_aot.py
 
 gpu-check: $(STAMP) ## what a GPU does and how fast: a table, and gpu-check.json (at most 8 minutes)

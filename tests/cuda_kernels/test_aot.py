@@ -1,5 +1,5 @@
 """Every kernel is compiled to machine code, and that is what it should be: no spills, loads of 16
-bytes, registers within what its blocks leave each other. The whole matrix: `make cuda-aot`."""
+bytes, registers within what its blocks leave each other. The whole matrix: `make cuda-matrix`."""
 
 from pathlib import Path
 

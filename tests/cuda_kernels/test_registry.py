@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tokenix.drivers.cuda.kernels import registry
+from tokenix.drivers.cuda.kernels import registry, shipping
 from tokenix.drivers.cuda.kernels.abi import COMBINE, OPS
-from tokenix.drivers.cuda.kernels.cubins import Cubins
+from tokenix.drivers.cuda.kernels.cubins import Cubins, file_name, write_cubin
 from tokenix.drivers.cuda.kernels.registry import Kernel, Recipe, Shape, build_kernels, find_recipes
 
 LLAMA = Shape("bf16", "bf16", 32, 8, 128)
@@ -38,7 +38,7 @@ def refuse(arch: Any) -> bytes:
 
 @pytest.fixture
 def cubins(tmp_path: Path) -> Cubins:
-    return Cubins(tmp_path / "cubins")
+    return Cubins(tmp_path / "cubins", tmp_path / "shipped")
 
 
 def choose(
@@ -152,4 +152,56 @@ def test_damaged_files_are_made_again(cubins: Cubins, damage: bytes) -> None:
 def test_a_folder_that_cannot_be_made_only_costs_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     compiler = Compiler()
-    assert Cubins(tmp_path / "file").find("combine", "", HOPPER, compiler) == b"code"
+    assert Cubins(tmp_path / "file", tmp_path).find("combine", "", HOPPER, compiler) == b"code"
+
+
+def test_the_package_comes_first_then_what_was_kept_then_the_compiler(cubins: Cubins) -> None:
+    compiler = Compiler()
+    assert cubins.find("combine", "", HOPPER, compiler) == b"code"
+    write_cubin(cubins.shipped / file_name("combine", "", HOPPER), b"shipped")
+    assert cubins.find("combine", "", HOPPER, compiler) == b"shipped"
+    assert cubins.find("combine", "other", HOPPER, compiler) == b"code"
+    (cubins.shipped / file_name("combine", "", HOPPER)).write_bytes(b"x" * 40)
+    assert cubins.find("combine", "", HOPPER, compiler) == b"code", "damaged: that which was kept"
+    assert compiler.calls == 2
+
+
+def test_what_is_shipped_asks_for_no_compiler(
+    monkeypatch: pytest.MonkeyPatch, cubins: Cubins
+) -> None:
+    """A machine with a GPU need not have those it was made with."""
+    write_cubin(cubins.shipped / file_name("combine", "", (8, 0)), b"shipped")
+    monkeypatch.setattr("tokenix.drivers.cuda.kernels.cubins.compiler_versions", lambda: "none")
+    compiler = Compiler()
+    assert cubins.find("combine", "", (8, 9), compiler) == b"shipped", "Ada runs it"
+    assert cubins.find("combine", "", HOPPER, compiler) == b"code", "Hopper does not"
+
+
+def test_machine_code_of_other_sources_is_not_found(
+    monkeypatch: pytest.MonkeyPatch, cubins: Cubins
+) -> None:
+    compiler = Compiler()
+    write_cubin(cubins.shipped / file_name("combine", "", HOPPER), b"shipped")
+    cubins.find("combine", "kept", HOPPER, compiler)
+    monkeypatch.setattr("tokenix.drivers.cuda.kernels.cubins.source_digest", lambda: b"edited")
+    assert cubins.find("combine", "", HOPPER, compiler) == b"code"
+    assert cubins.find("combine", "kept", HOPPER, compiler) == b"code" and compiler.calls == 3
+
+
+def test_what_is_shipped_is_compiled_once_and_nothing_else_is(tmp_path: Path) -> None:
+    compiler = Compiler()
+    recipe = offer("numba", lambda arch: compiler())(LLAMA)
+    names = [file_name(recipe.name, recipe.variant, arch) for arch in shipping.ARCHS]
+    items = [(name, recipe, arch) for name, arch in zip(names, shipping.ARCHS, strict=True)]
+    (tmp_path / "combine-numba-of-other-sources.cubin").write_bytes(b"")
+    assert shipping.ship(tmp_path, items) == (2, 2)
+    assert shipping.ship(tmp_path, items) == (2, 0) and compiler.calls == 2
+    assert {path.name for path in tmp_path.iterdir()} == set(names)
+    assert Cubins(tmp_path / "kept", tmp_path).find(recipe.name, "", HOPPER, compiler) == b"code"
+    assert compiler.calls == 2
+
+
+def test_all_kernels_of_a_shipped_model_are_shipped() -> None:
+    listed = {name for name, _, _ in shipping.list_recipes()}
+    for recipes in find_recipes(LLAMA).values():
+        assert {file_name(recipe.name, recipe.variant, HOPPER) for recipe in recipes} <= listed

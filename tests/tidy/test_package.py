@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,11 +16,11 @@ from tokenix.tests.tidy.tree import PACKAGES, ROOT, python_files
 MAX_IMPORT_MS = 50.0
 
 
-def run_python(*args: str) -> subprocess.CompletedProcess[str]:
+def run_python(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter that sees this checkout, and must succeed."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / ".lib")}
     return subprocess.run(
-        [sys.executable, *args], env=env, cwd=ROOT, check=True, capture_output=True, text=True
+        [sys.executable, *args], env=env, cwd=cwd, check=True, capture_output=True, text=True
     )
 
 
@@ -54,12 +55,18 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_wheel_has_every_module_and_no_tests(tmp_path: Path) -> None:
-    run_python("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path))
+    """And the machine code that was made for it, which git ignores."""
+    tree, cubin = tmp_path / "tree", "drivers/cuda/kernels/shipped/decode-mma-0.cubin"
+    junk = shutil.ignore_patterns("__pycache__", ".*cache", ".venv", ".git", ".hypothesis")
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=junk)
+    (tree / cubin).parent.mkdir(exist_ok=True)
+    (tree / cubin).write_bytes(b"machine code")
+    run_python("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path), cwd=tree)
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name == f"tokenix-{tokenix.__version__}-py3-none-any.whl"
     names = [n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n]
     code = {f"tokenix/{path.relative_to(ROOT).as_posix()}" for path in python_files(PACKAGES)}
-    assert {"tokenix/__init__.py", "tokenix/py.typed", *code} <= set(names)
+    assert {"tokenix/__init__.py", "tokenix/py.typed", f"tokenix/{cubin}", *code} <= set(names)
     tops = {name.split("/")[1] for name in names if name.startswith("tokenix/")}
     assert tops == {"__init__.py", "py.typed", *PACKAGES}
     assert all(name.startswith("tokenix/") for name in names)

@@ -3,7 +3,9 @@
     name   <op>-<technique>-<sha256 of sources, variant, architecture, compilers>.cubin
     file   [sha256 of the rest, 32 bytes] [cubin]
 
-A file that is damaged or cut short is made again; where nothing can be written, nothing is kept.
+It is looked for in the package (`shipping.py`), then in a folder of the user; then it is compiled.
+Of sources that have changed since, nothing is found. A file that is damaged or cut short counts for
+nothing; where nothing can be written, nothing is kept.
 """
 
 import contextlib
@@ -17,6 +19,9 @@ from pathlib import Path
 from tokenix.drivers.cuda.kernels.build import Arch, compiler_versions
 
 _HERE = Path(__file__).parent
+
+SHIPPED = _HERE / "shipped"
+"""What an installed package brings. A checkout has it after `make cuda-aot`."""
 
 
 @cache
@@ -36,34 +41,56 @@ def default_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"tokenix-cubins-{os.getuid()}"
 
 
-class Cubins:
-    """A folder of machine code."""
+def file_name(name: str, variant: str, arch: Arch, compilers: str = "") -> str:
+    """Where machine code is kept. Without `compilers` for what is shipped: it was compiled by
+    the pinned ones, which a machine with a GPU need not have."""
+    key = hashlib.sha256(source_digest())
+    key.update(repr((name, variant, arch, compilers)).encode())
+    return f"{name}-{key.hexdigest()[:32]}.cubin"
 
-    def __init__(self, folder: Path) -> None:
+
+def read_cubin(path: Path) -> bytes | None:
+    """What is kept there; None if nothing is, or not all of it."""
+    with contextlib.suppress(OSError):
+        data = path.read_bytes()
+        if hashlib.sha256(data[32:]).digest() == data[:32]:
+            return data[32:]
+    return None
+
+
+def write_cubin(path: Path, cubin: bytes) -> None:
+    """At once as a whole, whoever else writes it too. OSError if it cannot be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(cubin).digest() + cubin)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class Cubins:
+    """Two folders of machine code: the user's, and what the package has brought."""
+
+    def __init__(self, folder: Path, shipped: Path = SHIPPED) -> None:
         self.folder = folder
+        self.shipped = shipped
 
     def find(self, name: str, variant: str, arch: Arch, build: Callable[[], bytes]) -> bytes:
-        """What is kept, or what `build` gives, which is kept."""
-        key = hashlib.sha256(source_digest())
-        key.update(repr((name, variant, arch, compiler_versions())).encode())
-        path = self.folder / f"{name}-{key.hexdigest()[:32]}.cubin"
-        with contextlib.suppress(OSError):
-            data = path.read_bytes()
-            if hashlib.sha256(data[32:]).digest() == data[:32]:
-                return data[32:]
+        """What is shipped or kept, or what `build` gives, which is kept. Code of one minor version
+        also runs on later ones of the same major."""
+        for made_for in dict.fromkeys((arch, (arch[0], 0))):
+            shipped = read_cubin(self.shipped / file_name(name, variant, made_for))
+            if shipped is not None:
+                return shipped
+        path = self.folder / file_name(name, variant, arch, compiler_versions())
+        kept = read_cubin(path)
+        if kept is not None:
+            return kept
         cubin = build()
         with contextlib.suppress(OSError):
-            self._write(path, hashlib.sha256(cubin).digest() + cubin)
+            write_cubin(path, cubin)
         return cubin
-
-    def _write(self, path: Path, data: bytes) -> None:
-        """At once as a whole, whoever else writes it too."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self.folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise

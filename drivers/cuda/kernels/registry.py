@@ -86,11 +86,15 @@ class Recipe:
     grid: Callable[..., Grid]
     shared_bytes: int = 0
 
+    @property
+    def name(self) -> str:
+        """Of all its variants."""
+        return f"{self.op.name}-{self.technique}"
+
     def build(self, arch: Arch, cubins: Cubins) -> Kernel:
         """From what is kept, or compiled. RuntimeError if the compiler refuses, or is not there."""
-        name = f"{self.op.name}-{self.technique}"
         try:
-            image = cubins.find(name, self.variant, arch, lambda: self.compile(arch))
+            image = cubins.find(self.name, self.variant, arch, lambda: self.compile(arch))
         except RuntimeError:
             raise
         except Exception as error:  # Numba and bindings of libraries that lack raise what they like
