@@ -9,6 +9,7 @@ Slots start at multiples of 4096 bytes and are padded to them, so that a disk ca
 them in place.
 """
 
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -26,15 +27,22 @@ class HostSlots:
     """`slots` pages of `page_bytes`. The swap-out thread publishes, the swap-in thread reads; the
     fetch and image threads fill and publish, the store and image threads read.
 
-    checksum: of a page as uint64 words; several threads call it at once."""
+    checksum: of a page as uint64 words; several threads call it at once. memory: what they lie in,
+    where others have it too."""
 
-    def __init__(self, slots: int, page_bytes: int, checksum: Callable[[Words], Any]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        page_bytes: int,
+        checksum: Callable[[Words], Any],
+        memory: mmap.mmap | None = None,
+    ) -> None:
         assert page_bytes % 8 == 0, page_bytes
         self.slots = slots
         self.page_bytes = page_bytes
         self._sum = checksum
         padded = -(-page_bytes // ALIGNMENT) * ALIGNMENT
-        self.memory = disk_memory(slots * padded)
+        self.memory = disk_memory(slots * padded) if memory is None else memory
         """All slots, one after another."""
         words = slots * padded // 8
         self._padded: Words = np.frombuffer(self.memory, np.uint64, words).reshape(

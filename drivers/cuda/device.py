@@ -12,7 +12,7 @@ from tokenix.drivers.cuda.arena import FrameArena, FrameShape
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.dense import Dense, DenseKind, TorchDense
 from tokenix.drivers.cuda.devicetables import DeviceTables
-from tokenix.drivers.cuda.drawing import Drawing
+from tokenix.drivers.cuda.drawing import Drawing, Undrawn
 from tokenix.drivers.cuda.driver import CudaDriver, CudaError, OutOfDeviceMemory
 from tokenix.drivers.cuda.fence import Fence
 from tokenix.drivers.cuda.hostmemory import pinned_address
@@ -20,6 +20,7 @@ from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.cuda.kernels.registry import Shape
 from tokenix.drivers.cuda.launcher import Kernel, Launcher
 from tokenix.drivers.cuda.layers import Layers
+from tokenix.drivers.cuda.ranks.rank import ALONE, Rank
 from tokenix.drivers.cuda.step import MAX_PASS_TOKENS, MAX_ROWS, ModelStep
 from tokenix.drivers.cuda.swap import SwapLanes
 from tokenix.drivers.cuda.trial import choose_kernels
@@ -86,7 +87,8 @@ class CudaDevice(QueuedDevice):
 
     frames, host_slots: pages on the GPU and in pinned host memory; kv_dtype and dense: storage of
     keys and values, and of weights and activations; progress(stage, fraction) is called while
-    loading; faults, dense_by, kernels_by: for tests. ValueError for a model that the kernels do not
+    loading; rank: where config and weights are a shard's (`ranks/`); faults, dense_by, kernels_by:
+    for tests. ValueError for a model that the kernels do not
     cover; OSError ENODEV without a usable GPU; MemoryError for what does not fit.
     """
 
@@ -102,6 +104,7 @@ class CudaDevice(QueuedDevice):
         dense: DenseKind = "bf16",
         ordinal: int = 0,
         progress: Callable[[str, float], None] | None = None,
+        rank: Rank = ALONE,
         faults: Faults | None = None,
         dense_by: MakeDense = torch_dense,
         kernels_by: MakeKernels = compiled_kernels,
@@ -109,7 +112,9 @@ class CudaDevice(QueuedDevice):
         shape = FrameShape.of(config, page_tokens, kv_dtype)
         _kernel_shape(config, shape, dense)
         self._driver = CudaDriver(ordinal)
-        self._slots = HostSlots(host_slots, shape.stride_bytes, checksum)
+        self._rank = rank
+        page_bytes = rank.shard.count * shape.stride_bytes
+        self._slots = HostSlots(host_slots, page_bytes, checksum, rank.memory)
         self._parts = contextlib.ExitStack()
         self._parts.callback(self._driver.close)
         super().__init__(self._slots, faults)
@@ -161,40 +166,52 @@ class CudaDevice(QueuedDevice):
             memory = self._slots.memory
             driver.pin(pinned_address(memory), len(memory))
             later(driver.unpin, pinned_address(memory))
-        self._lanes = SwapLanes(driver, self._arena, self._slots, self._computed)
+        self._lanes = self._open_lanes(self._rank.shard.index * shape.stride_bytes)
         later(self._lanes.close)
         self._tables = DeviceTables(driver, frames, -(-max_position // PAGE_TOKENS))
         later(self._tables.close)
         self._intake = Intake(self._tables.host, PAGE_TOKENS, config.vocab_tokens, max_position)
-        placed = DeviceWeights(config, weights, dense, kind, max_position, progress=progress)
+        placed = DeviceWeights(
+            config, weights, dense, kind, max_position, progress, self._rank.shard
+        )
+        peers = None if self._rank.meet is None else self._rank.meet(dense)
         spare = max(SPARE_WORDS, self._tables.max_pages)
         self._inputs = Inputs(driver, dense, MAX_PASS_TOKENS, MAX_ROWS, spare)
         later(self._inputs.close)
         self._layers = Layers(
             driver, dense, launcher, config, placed, self._arena, self._tables, self._inputs,
-            MAX_PASS_TOKENS, MAX_ROWS, max_position,
+            MAX_PASS_TOKENS, MAX_ROWS, max_position, peers,
         )  # fmt: skip
         later(self._layers.close)
-        logits = self._layers.buffers.address("logits")
-        drawing = Drawing(driver, launcher, self._inputs, logits, MAX_ROWS, config.vocab_tokens)
-        later(drawing.close)
+        drawing: Drawing | Undrawn = Undrawn()
+        if self._rank.shard.index == 0:
+            logits = self._layers.buffers.address("logits")
+            drawing = Drawing(driver, launcher, self._inputs, logits, MAX_ROWS, config.vocab_tokens)
+            later(drawing.close)
         self._step = ModelStep(dense, launcher, self._tables, self._inputs, self._layers, drawing)
 
-    def _measure(self, config: ModelConfig) -> DeviceInfo:
+    def _open_lanes(self, offset_bytes: int) -> SwapLanes:
+        return SwapLanes(self._driver, self._arena, self._slots, self._computed, offset_bytes)
+
+    def _find_rates(self) -> rates.Rates:
         def forward(tables: tuple[TableDelta, ...], rows: tuple[Row, ...]) -> None:
             self._forward(Forward(Ticket(0), rows, tables))
 
-        arena, slots, context = self._arena, self._slots, self._intake.max_position
-        found = rates.measure(forward, self._lanes, arena.frames, slots.slots, context)
+        frames, slots, context = self._arena.frames, self._slots.slots, self._intake.max_position
+        found = rates.measure(forward, self._lanes, frames, slots, context)
         self._forward(Forward(Ticket(0), (), (), (rates.NOBODY,)))
+        return found
+
+    def _measure(self, config: ModelConfig) -> DeviceInfo:
+        found = self._find_rates()
         return DeviceInfo(
             name="cuda",
-            frames=arena.frames,
+            frames=self._arena.frames,
             page_tokens=PAGE_TOKENS,
-            frame_bytes=arena.shape.frame_bytes,
-            host_slots=slots.slots,
+            frame_bytes=self._rank.shard.count * self._arena.shape.frame_bytes,
+            host_slots=self._slots.slots,
             vocab_tokens=config.vocab_tokens,
-            max_context_tokens=context,
+            max_context_tokens=self._intake.max_position,
             step_s=found.step_s,
             prefill_tokens_per_s=found.prefill_tokens_per_s,
             copy_in_s_per_page=found.copy_in_s_per_page,

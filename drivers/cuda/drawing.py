@@ -107,6 +107,20 @@ class Drawing:
         return sample_rows(logits, specs, [row.end for row in rows])
 
 
+class Undrawn:
+    """What the other ranks have in place of it: their part of the logits is where tokens are drawn
+    (`ranks/`), and what is drawn there comes back as the next tokens."""
+
+    def write(self, rows: Sequence[Row], padded: int) -> None:
+        pass
+
+    def enqueue(self, rows: int) -> None:
+        pass
+
+    def take(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
+        return [Sampled(0)] * len(rows)
+
+
 _PARAMETERS = ("temperature", "top_k", "top_p", "min_p", "seeds")
 
 

@@ -26,6 +26,7 @@ from tokenix.drivers.cuda.devicetables import DeviceTables
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.kernels.abi import APPEND, COMBINE, DECODE, PREFILL, SPLIT_TOKENS
 from tokenix.drivers.cuda.launcher import Launcher
+from tokenix.drivers.cuda.ranks.peers import Peers
 from tokenix.drivers.cuda.weights import DeviceWeights, Layer
 from tokenix.models.config import ModelConfig
 
@@ -37,7 +38,8 @@ PARTS_BYTES = 256 << 20
 
 
 class Layers:
-    """A model. `rows` is the most that a pass may have, `drawing` the most that draw."""
+    """A model, or a shard of it with its peers. `rows` is the most that a pass may have, `drawing`
+    the most that draw; logits are there on rank 0."""
 
     def __init__(
         self,
@@ -52,10 +54,12 @@ class Layers:
         rows: int,
         drawing: int,
         max_position: int,
+        peers: Peers | None = None,
     ) -> None:
         import torch
 
         self._dense = dense
+        self._peers = peers
         self._launcher = launcher
         self._config = config
         self._weights = weights
@@ -66,6 +70,7 @@ class Layers:
         split_bytes = 4 * heads * dim * self.most_splits
         self._turn = heads * self.most_splits * max(1, min(rows, PARTS_BYTES // split_bytes))
         x, single = weights.embed.dtype, torch.float32
+        leading = peers is None or peers.index == 0
         self.buffers = Buffers(
             driver,
             dense,
@@ -77,7 +82,7 @@ class Layers:
                 "stats": Field(single, (self._turn, 2)),
                 "mixed": Field(x, (rows, heads * dim)),
                 "picked": Field(x, (drawing, config.hidden)),
-                "logits": Field(single, (drawing, config.vocab_tokens)),
+                "logits": Field(single, (drawing if leading else 0, config.vocab_tokens)),
             },
         )
         self._blocks = [self._make_blocks(i, arena) for i in range(config.layers)]
@@ -215,14 +220,25 @@ class Layers:
         from torch.nn import functional
 
         x = self.buffers["x"][:rows]
-        x.addmm_(self.buffers["mixed"][:rows], layer.o.t())
+        self._add(x, self.buffers["mixed"][:rows], layer.o)
         both = torch.mm(self._norm(x, layer.ffn_norm), layer.gate_up.t())
         gate, up = both.chunk(2, dim=1)
-        x.addmm_(functional.silu(gate).mul_(up), layer.down.t())
+        self._add(x, functional.silu(gate).mul_(up), layer.down)
+
+    def _add(self, x: "torch.Tensor", source: "torch.Tensor", weight: "torch.Tensor") -> None:
+        """x += source @ weight.T, over all ranks."""
+        import torch
+
+        if self._peers is None:
+            x.addmm_(source, weight.t())
+        else:
+            x.add_(self._peers.sum(torch.mm(source, weight.t())))
 
     def _head(self, x: "torch.Tensor") -> None:
-        logits = self._norm(x, self._weights.norm) @ self._weights.head.t()
-        self.buffers["logits"][: len(x)].copy_(logits)
+        part = self._norm(x, self._weights.norm) @ self._weights.head.t()
+        logits = part if self._peers is None else self._peers.gather(part)
+        if logits is not None:
+            self.buffers["logits"][: len(x)].copy_(logits[:, : self._config.vocab_tokens])
 
     def _norm(self, x: "torch.Tensor", weight: "torch.Tensor") -> "torch.Tensor":
         from torch.nn import functional

@@ -61,16 +61,7 @@ def find_gpu(ordinal: int = 0) -> Gpu:
     Initialises the driver: a process that has called it must not compute in a fork.
     """
     driver = load_driver()
-    version = _take(driver.cuDriverGetVersion())
-    if version < LEAST_DRIVER:
-        raise OSError(
-            errno.ENODEV,
-            f"the NVIDIA driver is for CUDA {_dotted(version)}, and {_dotted(LEAST_DRIVER)} is "
-            "needed; update it (580 or newer)",
-        )
-    count = _take(driver.cuDeviceGetCount())
-    if count == 0:
-        raise OSError(errno.ENODEV, _REFUSALS[NO_DEVICE])
+    version, count = _version(driver), _count(driver)
     if not 0 <= ordinal < count:
         raise OSError(errno.ENODEV, f"no GPU {ordinal}: there are {count}, from 0")
     device = _take(driver.cuDeviceGet(ordinal))
@@ -97,6 +88,40 @@ def find_gpu(ordinal: int = 0) -> Gpu:
         memory_bytes=int(_take(driver.cuDeviceTotalMem(device))),
         driver_version=version,
     )
+
+
+def check_count(count: int) -> None:
+    """OSError ENODEV, with what to do, if there are not so many GPUs."""
+    driver = load_driver()
+    _version(driver)
+    found = _count(driver)
+    if found < count:
+        there = "there is 1" if found == 1 else f"there are {found}"
+        raise OSError(
+            errno.ENODEV,
+            f"tensor_parallel={count} needs {count} GPUs, and {there} (CUDA_VISIBLE_DEVICES says "
+            "which of them are seen); ask for fewer",
+        )
+
+
+def _version(driver: Any) -> int:
+    """What CUDA the driver is for; enough."""
+    version = int(_take(driver.cuDriverGetVersion()))
+    if version < LEAST_DRIVER:
+        raise OSError(
+            errno.ENODEV,
+            f"the NVIDIA driver is for CUDA {_dotted(version)}, and {_dotted(LEAST_DRIVER)} is "
+            "needed; update it (580 or newer)",
+        )
+    return version
+
+
+def _count(driver: Any) -> int:
+    """How many GPUs there are, one at least."""
+    count = int(_take(driver.cuDeviceGetCount()))
+    if count == 0:
+        raise OSError(errno.ENODEV, _REFUSALS[NO_DEVICE])
+    return count
 
 
 def _take(found: tuple[Any, ...]) -> Any:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.dense import Dense, Work
 from tokenix.drivers.cuda.devicetables import DeviceTables
-from tokenix.drivers.cuda.drawing import Drawing
+from tokenix.drivers.cuda.drawing import Drawing, Undrawn
 from tokenix.drivers.cuda.kernels.abi import NOTHING, SPLIT_TOKENS
 from tokenix.drivers.cuda.kernels.prefill import make_tiles
 from tokenix.drivers.cuda.launcher import Launcher
@@ -44,7 +44,7 @@ class ModelStep:
         tables: DeviceTables,
         inputs: Inputs,
         layers: Layers,
-        drawing: Drawing,
+        drawing: Drawing | Undrawn,
     ) -> None:
         self._dense = dense
         self._stream = launcher.stream

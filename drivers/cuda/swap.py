@@ -53,15 +53,21 @@ class SwapLanes:
     """The way out, used by the swap-out thread, and the way in, by the swap-in thread."""
 
     def __init__(
-        self, driver: CudaDriver, arena: FrameArena, slots: HostSlots, computed: Fence
+        self,
+        driver: CudaDriver,
+        arena: FrameArena,
+        slots: HostSlots,
+        computed: Fence,
+        offset_bytes: int = 0,
     ) -> None:
-        """computed: behind all that was written to frames, and read from them."""
+        """computed: behind all that was written to frames, and read from them. offset_bytes: where
+        in a slot frames of this arena go, if not all of it is theirs."""
         self._driver = driver
         self._arena = arena
         self.slots = slots
         self._computed = computed
         self._group = max(1, GROUP_BYTES // arena.shape.stride_bytes)
-        self._base = pinned_address(slots.memory)
+        self._base = pinned_address(slots.memory) + offset_bytes
         self._out, self._in = driver.stream(), driver.stream()
         self._checkers = ThreadPoolExecutor(CHECKERS, "tokenix-checksum")
 
@@ -89,8 +95,7 @@ class SwapLanes:
                 (group, self._copy_out([pages[i] for i in group])) for group in self._groups(good)
             ]
             for group, event in events:
-                self._driver.sync_event(event)
-                self._driver.destroy_event(event)
+                self._settle(event)
                 sums = self._checksums(pages[i].slot for i in group)
                 for i, checksum in zip(group, sums, strict=True):
                     self.slots.publish_filled(pages[i].slot, pages[i].generation, checksum)
@@ -99,7 +104,7 @@ class SwapLanes:
     def _copy_out(self, pages: list[PageOut]) -> Any:
         """The event behind the copies."""
         size = self._arena.shape.stride_bytes
-        for run in merge((page.pfn, page.slot) for page in pages):
+        for run in self._runs((page.pfn, page.slot) for page in pages):
             source, to = self._arena.at(run.pfn), self._at(run.slot)
             self._driver.copy_out(to, source, run.pages * size, self._out)
         return self._mark(self._out)
@@ -125,7 +130,7 @@ class SwapLanes:
 
     def _copy_in(self, pages: list[PageIn]) -> None:
         size = self._arena.shape.stride_bytes
-        for run in merge((page.pfn, page.slot) for page in pages):
+        for run in self._runs((page.pfn, page.slot) for page in pages):
             to, source = self._arena.at(run.pfn), self._at(run.slot)
             self._driver.copy_in(to, source, run.pages * size, self._in)
 
@@ -159,6 +164,12 @@ class SwapLanes:
             return [self.slots.checksum_of(views[0])]
         return list(self._checkers.map(self.slots.checksum_of, views))
 
+    def _runs(self, pairs: Iterable[tuple[int, int]]) -> list[Run]:
+        """What goes in one copy. Parts of slots are no neighbours."""
+        if self.slots.padded_bytes == self._arena.shape.stride_bytes:
+            return merge(pairs)
+        return [Run(pfn, slot, 1) for pfn, slot in pairs]
+
     def _at(self, slot: int) -> int:
         return self._base + slot * self.slots.padded_bytes
 
@@ -166,6 +177,11 @@ class SwapLanes:
         event = self._driver.event()
         self._driver.record(event, stream)
         return event
+
+    def _settle(self, event: Any) -> None:
+        """Wait for it; nobody else does."""
+        self._driver.sync_event(event)
+        self._driver.destroy_event(event)
 
     @contextmanager
     def _all_done(self, stream: Any) -> Iterator[None]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenix.drivers.cuda.dense import Dense, DenseKind, dtype_of
+from tokenix.drivers.cuda.ranks.shard import WHOLE, Shard
 from tokenix.models.config import ModelConfig
 from tokenix.models.rope import inv_freq
 from tokenix.models.weights import Weights
@@ -41,7 +42,8 @@ class Layer:
 
 
 class DeviceWeights:
-    """All tensors of a model. progress(stage, fraction) is called while loading."""
+    """All tensors of a model, or of a shard of it (config and weights are the shard's).
+    progress(stage, fraction) is called while loading."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class DeviceWeights:
         kind: DenseKind,
         positions: int,
         progress: Callable[[str, float], None] | None = None,
+        shard: Shard = WHOLE,
     ) -> None:
         import torch
 
@@ -63,7 +66,10 @@ class DeviceWeights:
                 progress("loading weights", (i + 1) / config.layers)
         self.embed = self._put(weights.float32("embed"))
         self.norm = self._put(weights.float32("norm"))
-        self.head = self.embed if config.tied_embeddings else self._put(weights.float32("head"))
+        if config.tied_embeddings:
+            self.head = shard.head(self.embed)
+        else:
+            self.head = self._put(weights.float32("head"))
         frequencies, factor = inv_freq(config.rope)
         angles = np.outer(np.arange(positions, dtype=np.float64), frequencies)
         self.cos = self._put((np.cos(angles) * factor).astype(np.float32), torch.float32)

@@ -18,7 +18,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a slot is read before its copy is done",
-        "swap.py", "                self._driver.sync_event(event)\n", "",
+        "swap.py", "                self._settle(event)\n", "",
         f"{SWAP}::test_a_slot_is_read_only_after_its_copy",
     ),
     Mutation(

@@ -1,0 +1,1 @@
+"""Several GPUs of one host as one device."""
