@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -31,9 +31,9 @@ LENGTHS = (256, 512, 1024, 2048, 4096, 8192 - OUTPUT)
 LONG_OUTPUT = 1024
 """The same for those that are preempted while all decode."""
 TURNS = 7
-ROUNDS = 3
-"""Of each way back, in turn, so that a change of the machine's pace meets all; the way that
-computes everything again is taken in one only."""
+ROUNDS = 4
+"""Of each way back, in turn, so that a change of the machine's pace meets all; everything is
+computed again only once, which takes as long as all else."""
 STREAMS = 4
 """That decode while one of them is preempted."""
 POLL_S = 0.001
@@ -201,20 +201,21 @@ def measure_ways(length: int, **boot: Any) -> Way:
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     chosen = ""
     with _pair(length, 3 * _pages(length), None, **boot) as pair:
-        for turn in range(ROUNDS):
-            for way in WAYS if turn == 0 else WAYS[1:]:
-                pair.k.sysctl("swap.restore", way)
-                for pid in pair.pids:
-                    before, since = pair.k.stat(pid), _last_event(pair.k)
-                    seconds[way].append(pair.swap_places(pid))
-                    if way == "auto":
-                        chosen = _way_of(pair.k, before, since)
+        first, second = pair.pids
+        turns = [("recompute", first)]
+        turns += [(way, pid) for _ in range(ROUNDS) for way in WAYS[1:] for pid in (second, first)]
+        for way, pid in turns:
+            pair.k.sysctl("swap.restore", way)
+            since = _last_event(pair.k)
+            seconds[way].append(pair.swap_places(pid))
+            if way == "auto":
+                chosen = _way_of(pair.k, pid, since)
     recompute_s, swap_in_s, split_s, auto_s = (min(seconds[way]) for way in WAYS)
     return Way(length, swap_in_s, recompute_s, split_s, auto_s, chosen)
 
 
-def _way_of(k: Syscalls, before: ProcessStat, since: int) -> str:
-    resume = dict(_events(k, since, before.pid, "resume")[0].detail)
+def _way_of(k: Syscalls, pid: Pid, since: int) -> str:
+    resume = dict(_events(k, since, pid, "resume")[0].detail)
     return str(resume["way"])
 
 
@@ -267,13 +268,16 @@ class _pair:
 
 
 class MemoryCopies:
-    """Copies of pages from place to place, of more than caches hold."""
+    """Copies of pages from place to place, of more than caches hold, between memory like that of
+    frames and slots: pages that begin at multiples of 4096, in huge pages where there are any.
+    Between arrays as NumPy makes them, a plain copy takes up to twice the time."""
 
     def __init__(self, page_bytes: int, total_bytes: int = 256 << 20) -> None:
-        import numpy as np
-
-        self._source = np.ones((total_bytes // page_bytes, page_bytes), np.uint8)
-        self._target = np.zeros_like(self._source)
+        places, padded = total_bytes // page_bytes, -(-page_bytes // 4096) * 4096
+        self._source, self._target = (
+            _huge_memory(places * padded).reshape(places, padded)[:, :page_bytes] for _ in range(2)
+        )
+        self._source[:], self._target[:] = 1, 0
         self._at = 0
 
     def __enter__(self) -> "MemoryCopies":
@@ -292,7 +296,17 @@ class MemoryCopies:
             for i in which:
                 self._target[i] = self._source[i]
 
-        return pages * page_bytes / _timed(copy)
+        return float(pages * page_bytes / _timed(copy))
+
+
+def _huge_memory(size: int) -> Any:
+    """uint8 [size]."""
+    import numpy as np
+
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 class DiskReads:

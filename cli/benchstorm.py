@@ -43,13 +43,15 @@ def storm(
     check_image(plot)
     if not swap_dir.is_dir():
         raise UsageError(f"--swap-dir {swap_dir} is not a directory")
-    load = stormruns.SIM_LOAD if where == "sim" else stormruns.CPU_LOAD
+    simulated = where == "sim"
+    load = stormruns.SIM_LOAD if simulated else stormruns.CPU_LOAD
     load = replace(
         load, demand=demand or load.demand, seconds=seconds or load.seconds, seed=seed
     )  # fmt: skip
-    sizes = _numbers("--ratios", ratios) if ratios else measuring.RATIOS
+    usual = measuring.RATIOS if simulated else stormruns.CPU_RATIOS
+    sizes = _numbers("--ratios", ratios) if ratios else usual
     watch = _tell if sys.stderr.isatty() else None
-    if where == "sim":
+    if simulated:
         report = stormruns.storm_sim(load=load, ratios=sizes, watch=watch)
     else:
         report = stormruns.storm_cpu(
