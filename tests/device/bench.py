@@ -5,7 +5,7 @@ import threading
 from tokenix.drivers.ops import Forward, ForwardDone, Row, SampleSpec
 from tokenix.drivers.sampling import SamplingParams
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Bench:

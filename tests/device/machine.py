@@ -40,7 +40,7 @@ from tokenix.mm.ids import Block, Pfn, Pid, Slot, Ticket
 
 GREEDY = SamplingParams(logprobs=2)
 """Greedy with log probabilities: a wrong read that leaves the token alone is still seen."""
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
