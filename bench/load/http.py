@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from tokenix.bench.load import stamped
+from tokenix.bench.load.stamped import Stamped
+
 MOST_ERROR_BYTES = 16_384
 """Kept of a body that is no stream."""
 
@@ -57,10 +60,11 @@ class Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """A connection, kept between exchanges."""
+    """A connection, kept between exchanges. Under TLS it is asyncio's, which tells no times: then
+    what comes has come when it is read."""
 
     def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | Stamped | None = None
         """None when it is closed."""
         self.exchange: Exchange | None = None
         self.answered = False
@@ -85,7 +89,10 @@ class Connection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)  # uvloop's has another base
 
     def data_received(self, data: bytes) -> None:
-        self._time_s = time.monotonic()
+        self.received(data, time.monotonic())
+
+    def received(self, data: bytes, time_s: float) -> None:
+        self._time_s = time_s
         self.answered = True
         try:
             self._parser.feed_data(data)
@@ -211,8 +218,13 @@ class Pool:
         return None
 
     async def _connect(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
+        if self._tls is None:
+            connection = Connection()
+            connection.transport = Stamped(
+                await stamped.connect(self._host, self._port), connection
+            )
+            return connection
+        _, connection = await asyncio.get_running_loop().create_connection(
             Connection, self._host, self._port, ssl=self._tls
         )
         return connection

@@ -1,9 +1,9 @@
 """What the generator measures, against a server whose delays are known.
 
 The stub writes down when it wrote each piece, by the clock that the client reads too. What the
-two differ by is the generator's error, and what the machine made of it: how late the stub's own
-timers were at the same time bounds that, so the tests hold on a busy machine and are strict on a
-quiet one.
+two differ by is the generator's error. Its times are the system's, so it is small on a busy machine
+too; what is left there is the stub's, between its look at the clock and its write, which how late
+its timers were bounds.
 """
 
 import math
@@ -88,5 +88,6 @@ def test_five_hundred_streams_cost_less_than_half_a_core(tmp_path: Path, seed: i
         ours, true, late_s = pairs(played, server, plan)
     check_recovery(ours, true, max(0.0, 2 * late_s - 0.004))
     errors = [abs(mine - real) for mine, real in zip(ours["itl"], true["itl"], strict=True)]
-    assert percentile(errors, 95) < max(0.002, 2 * late_s)
+    assert percentile(errors, 95) < 0.002
+    assert percentile(errors, 99) < max(0.002, late_s)
     assert played.client_cpu_s / played.duration_s < 0.5
