@@ -75,6 +75,7 @@ class Events:
         try:
             if not self.started:
                 self.started = True
+                self._body.begin()
                 start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
                 await self._send(start)
             await self._body.send(data, more)

@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from litestar.types import ASGIApp, Message, Receive, Send
@@ -26,6 +26,11 @@ from tokenix.gateway.traffic import Traffic
 log = structlog.get_logger("tokenix.gateway")
 
 _CHARSET = re.compile(rb"""charset\s*=\s*"?([^\s;"]*)""", re.IGNORECASE)
+SKIPPED_BYTES: Final = 64 << 20
+SKIPPED_S: Final = 5.0
+"""How much of a body that is too large is taken, and for how long, before that is answered: who
+sends all before it reads would see a reset connection and no answer."""
+
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 
@@ -125,6 +130,8 @@ class Door:
             if scope["method"] == "POST":
                 self._check_media(headers)
                 receive = await self._whole_body(headers, receive)
+            if scope["method"] == "HEAD":  # the server leaves out the body
+                scope = {**scope, "method": "GET"}
             await self._app(scope, receive, reply)
         except ApiError as error:
             if status == 0:
@@ -179,25 +186,27 @@ class Door:
 
     async def _whole_body(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
         """The body, read within its bounds; then what the connection says after it."""
-        length = headers.get(b"content-length", b"0")
-        if int(length) > self._limits.body_bytes:
+        length = int(headers.get(b"content-length", b"0"))
+        if length > SKIPPED_BYTES or (length > self._limits.body_bytes and b"expect" in headers):
             raise self._too_large()
         body, more = bytearray(), True
         try:
             async with asyncio.timeout(self._limits.body_s):
-                while more:
+                while more and max(length, len(body)) <= self._limits.body_bytes:
                     message: Any = await receive()
                     if message["type"] != "http.request":
                         raise ApiError(400, "the connection was closed", close=True)
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
-                    if len(body) > self._limits.body_bytes:
-                        raise self._too_large()
         except TimeoutError:
             raise ApiError(
                 408, f"the body did not come within {self._limits.body_s:g} s", close=True,
                 code="request_timeout",
             ) from None  # fmt: skip
+        if max(length, len(body)) > self._limits.body_bytes:
+            if more:
+                await self._skip(receive)
+            raise self._too_large()
         whole: Any = {"type": "http.request", "body": bytes(body), "more_body": False}
         read = False
 
@@ -209,6 +218,16 @@ class Door:
             return whole
 
         return after
+
+    async def _skip(self, receive: Receive) -> None:
+        """Take what else comes of a body, within bounds."""
+        taken, more = 0, True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(SKIPPED_S, self._limits.body_s)):
+                while more and taken < SKIPPED_BYTES:
+                    message: Any = await receive()
+                    taken += len(message.get("body", b""))
+                    more = message.get("more_body", False)
 
     def _too_large(self) -> ApiError:
         return ApiError(

@@ -8,6 +8,7 @@ import asyncio
 import socket
 from typing import Any, ClassVar, Final
 
+import httptools
 from litestar.types import Scope
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -33,6 +34,12 @@ class Body:
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
 
+    def begin(self) -> None:
+        """Before the response begins: in chunks, or for a client of HTTP/1.0, which knows none, up
+        to the end of the connection."""
+        if self._cycle.scope["http_version"] == "1.0":
+            self._cycle.chunked_encoding = False
+
     def push(self, piece: bytes) -> bool:
         """Send a piece at once, as `send` does; False, and nothing is sent, if the client has not
         taken enough of what was sent before."""
@@ -40,12 +47,16 @@ class Body:
         if cycle.flow.write_paused:
             return False
         if not cycle.disconnected:
-            assert cycle.chunked_encoding and not cycle.response_complete, "begun, and not ended"
-            cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            assert cycle.response_started and not cycle.response_complete, "begun, and not ended"
+            cycle.transport.write(
+                b"%x\r\n%b\r\n" % (len(piece), piece) if cycle.chunked_encoding else piece
+            )
         return True
 
     async def send(self, piece: bytes, more: bool) -> None:
         """Send a piece; returns when the client has taken enough of what was sent before."""
+        if not self._cycle.chunked_encoding:
+            self._cycle.expected_content_length = len(piece)  # whatever comes is what was expected
         await self._cycle.send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
@@ -71,6 +82,8 @@ class Connection(HttpToolsProtocol):
         self._reading = True
         """Whether the headers of a request are awaited or being read."""
         self._refused = False
+        self._plain_head = b""
+        """Of a request that asks for an upgrade: its head without that."""
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -90,11 +103,34 @@ class Connection(HttpToolsProtocol):
             self._header_bytes += len(data)
             if self._late is None:
                 self._watch()  # the first bytes of a further request
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if self._reading:
             self._check_size(self._header_bytes)
 
+    def _parse(self, data: bytes) -> None:
+        """As uvicorn does, but for a request that asks for an upgrade, as clients of HTTP/2 do that
+        do not know the server: the parser takes its body for another protocol. No upgrade is made,
+        and the request is read as if it had not asked."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._plain_head + data[upgrade.args[0] :]
+                self._plain_head = b""
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as before
+            except httptools.HttpParserError:
+                self.send_400_response("")
+                return
+
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._plain_head = _without_upgrade(
+                self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers
+            )
+            return
         lines = sum(len(name) + len(value) + 4 for name, value in self.headers)
         self._check_size(len(self.url) + lines)
         self._reading = False
@@ -109,7 +145,7 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self._refused:
+        if not self._refused and not self._plain_head:
             super().on_message_complete()
             self._reading, self._header_bytes = True, 0
 
@@ -143,11 +179,17 @@ class Connection(HttpToolsProtocol):
             ))  # fmt: skip
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer without a request, and hang up. While an earlier request of the connection is
-        being answered there is no place for this: it is only hung up."""
+        """Answer without a request, or instead of one whose body is at fault, and hang up. While an
+        earlier request of the connection is being answered there is no place for this: it is only
+        hung up."""
         self._unwatch()
         self._reading, self._refused = False, True
-        if self.cycle is None or self.cycle.response_complete:
+        cycle = self.cycle
+        if cycle is not None and cycle.more_body and not (cycle.response_started or self.pipeline):
+            cycle.response_complete = True
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if cycle is None or cycle.response_complete:
             body = error.body
             lines = [STATUS_LINE[error.status]]
             headers = [*error.headers, (b"content-length", str(len(body)).encode())]
@@ -156,3 +198,19 @@ class Connection(HttpToolsProtocol):
             lines += [name + b": " + value + b"\r\n" for name, value in headers]
             self.transport.write(b"".join([*lines, b"\r\n", body]))
         self.transport.close()
+
+
+def _without_upgrade(
+    method: bytes, url: bytes, version: str, headers: list[tuple[bytes, bytes]]
+) -> bytes:
+    """The head of a request that does not ask for an upgrade (RFC 9110, 7.8: a server may ignore
+    that), but is the same otherwise."""
+    lines = [b"%b %b HTTP/%b" % (method, url, version.encode())]
+    for name, value in headers:
+        if name == b"connection":
+            options = (option.strip() for option in value.split(b","))
+            kept = [o for o in options if o.lower() not in (b"upgrade", b"http2-settings")]
+            lines.append(b"connection: " + b", ".join(kept))
+        elif name not in (b"upgrade", b"http2-settings"):
+            lines.append(b"%b: %b" % (name, value))
+    return b"\r\n".join([*lines, b"", b""])

@@ -254,7 +254,7 @@ async def metrics(state: State, request: Request[Any, Any, Any]) -> Response[byt
         raise of_kernel(why) from why
     compat, accept = house.config.metrics_compat, request.headers.get("accept", "")
     body, media_type = render(report, figures, model, compat, house.traffic, accept)
-    return Response(body, media_type=media_type)
+    return Response(body, headers={"Content-Type": media_type})
 
 
 ROUTES = [
