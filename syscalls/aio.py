@@ -7,6 +7,7 @@ trio (anyio).
             print(text, end="")
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -69,6 +70,7 @@ async def boot(
     swap_resume: bool = False,
     policy: str = "progress",
     driver: str = "cpu",
+    tensor_parallel: int = 1,
     page_tokens: int = 16,
     kv_dtype: str = "f16",
     weights: str = "auto",
@@ -82,17 +84,25 @@ async def boot(
         partial(
             inproc.boot, model, device_pages=device_pages, host_pages=host_pages, swap_dir=swap_dir,
             swap_bytes=swap_bytes, image_dir=image_dir, swap_resume=swap_resume, policy=policy,
-            driver=driver, page_tokens=page_tokens, kv_dtype=kv_dtype, weights=weights,
-            threads=threads, params=params, tunables=tunables, progress=progress,
+            driver=driver, tensor_parallel=tensor_parallel, page_tokens=page_tokens,
+            kv_dtype=kv_dtype, weights=weights, threads=threads, params=params, tunables=tunables,
+            progress=progress,
         )
     )  # fmt: skip
     return Syscalls(blocking.port)
 
 
 async def connect(path: "str | os.PathLike[str] | None" = None) -> "Syscalls":
-    """As `inproc.connect`, without blocking the event loop."""
-    blocking = await anyio.to_thread.run_sync(inproc.connect, path)
-    return Syscalls(blocking.port)
+    """As `inproc.connect`, without blocking the event loop. Under asyncio the loop itself reads the
+    socket, and the connection ends with it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # it is trio's
+        blocking = await anyio.to_thread.run_sync(inproc.connect, path)
+        return Syscalls(blocking.port)
+    from tokenix.syscalls.wire import looped
+
+    return Syscalls(await looped.connect(path))
 
 
 class Syscalls:

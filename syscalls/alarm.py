@@ -8,6 +8,7 @@ event loop that is busy. Works under asyncio and trio.
 """
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -34,6 +35,9 @@ class Alarm:
         token: Any = anyio.lowlevel.current_token()
         loop = getattr(token, "native_token", token)  # anyio below 4.11 gives the loop itself
         self._soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
+        self._here = getattr(loop, "call_soon", self._soon)
+        """The same on the loop's own thread, where asyncio need not be woken."""
+        self._thread = threading.get_ident()
         self.new_event: Callable[[], anyio.Event] = type(anyio.Event())
         """Of this event loop's kind, so that it need not be asked for each time."""
         self._rung: deque[Callable[[], None]] = deque()
@@ -54,7 +58,8 @@ class Alarm:
         if not self._woken:
             self._woken = True
             with contextlib.suppress(RuntimeError):  # the loop is gone, and who waited with it
-                self._soon(self._deliver)
+                here = threading.get_ident() == self._thread
+                (self._here if here else self._soon)(self._deliver)
 
     async def wait(self, ask: Callable[[Callable[[], None]], None]) -> None:
         """Until the function that `ask` is given has been called."""

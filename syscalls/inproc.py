@@ -66,6 +66,7 @@ def boot(
     swap_resume: bool = False,
     policy: str = "progress",
     driver: str = "cpu",
+    tensor_parallel: int = 1,
     page_tokens: int = 16,
     kv_dtype: str = "f16",
     weights: str = "auto",
@@ -82,7 +83,8 @@ def boot(
     swap file below that, as `swapon` makes. image_dir: where images of processes are kept: those of
     `suspend`, and with Params(image_idle_s=...) those of processes that wait for input so long;
     swap_resume: the latter come back from the last kernel that had the directory. policy: progress,
-    fcfs or retract. tunables: overrides of scheduler constants, as `sysctl` shows them. Use it as a
+    fcfs or retract. tensor_parallel: GPUs that compute the model together (driver "cuda").
+    tunables: overrides of scheduler constants, as `sysctl` shows them. Use it as a
     context manager, or call `close`. OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be
     run), ENODEV (no driver), EIO (no swap file can be made there), EBUSY (another kernel has that
     image_dir), and whatever else a directory is refused with.
@@ -94,6 +96,7 @@ def boot(
     options = BootOptions(
         model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, weights, threads,
         params or Params(), tunables or {}, swap_dir, swap_bytes, image_dir, swap_resume,
+        tensor_parallel,
     )  # fmt: skip
     return Syscalls(LocalPort(boot_machine(options, progress)))
 
@@ -106,9 +109,9 @@ def connect(path: "str | os.PathLike[str] | None" = None) -> "Syscalls":
     FileNotFoundError, ConnectionRefusedError: no kernel listens there. OSError EPROTONOSUPPORT: it
     is of another version.
     """
-    from tokenix.syscalls.wire.client import RemotePort
+    from tokenix.syscalls.wire import client
 
-    return Syscalls(RemotePort(path))
+    return Syscalls(client.connect(path))
 
 
 class Syscalls:

@@ -1,15 +1,16 @@
-"""The client's side of one connection. One thread of its own does all reading and writing; calls
-only queue their frame and ring, so that neither a signal nor a full socket can harm a stream of
-frames, and many frames go out with one write.
+"""The client's side of one connection. Calls only queue their frame and ring; one place does all
+reading and writing, so that neither a signal nor a full socket can harm a stream of frames, and
+many frames go out with one write. That place is a thread (`threaded.py`) or the caller's event loop
+(`looped.py`).
 """
 
 import errno
 import os
-import select
 import socket
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import Future
 from pathlib import Path
@@ -34,7 +35,7 @@ _open: "weakref.WeakSet[Channel]" = weakref.WeakSet()
 
 
 class Receiver(Protocol):
-    """A call or a flow that waits for messages. Called on the channel's thread."""
+    """A call or a flow that waits for messages. Called where the channel reads."""
 
     def answered(self, value: "msgspec.Raw") -> None: ...
 
@@ -47,9 +48,9 @@ class Receiver(Protocol):
     def failed(self, problem: KernelError) -> None: ...
 
 
-class Channel:
-    """Connected from the start (OSError if nobody listens), greeted a moment later; `lost` says why
-    it is not any more."""
+class Channel(ABC):
+    """Connected from the start (KernelError if nobody listens), greeted a moment later; `lost` says
+    why it is not any more."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,11 +58,8 @@ class Channel:
         self.welcome: Future[Welcome] = Future()
         self._home = os.getpid()
         self._socket = _connect(path)
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._rung = False
-        self._closing = False
         self._lock = threading.RLock()
-        """Of `lost`, the bell and who waits; taken for a moment only, perhaps by a signal's
+        """Of `lost`, the ringing and who waits; taken for a moment only, perhaps by a signal's
         handler on top of what it has interrupted."""
         self._receivers: dict[int, Receiver] = {}
         self._queue: deque[bytes | bytearray] = deque()
@@ -72,10 +70,7 @@ class Channel:
         hello = bytearray()
         append_frame(hello, Hello(abi.VERSION, _program()), 1 << 16)
         self._queue.append(hello)
-        self._ring()
-        self._thread = threading.Thread(target=self._run, name="tokenix-client", daemon=True)
         _open.add(self)
-        self._thread.start()
 
     def __len__(self) -> int:
         """Calls and flows in flight."""
@@ -83,7 +78,7 @@ class Channel:
 
     def send(self, frame: bytearray, number: int = 0, receiver: Receiver | None = None) -> bool:
         """Queue a frame; `receiver` gets what is said of `number`. False if the connection is
-        lost, and then nothing comes of it."""
+        lost, and then nothing comes of it. From any thread."""
         with self._lock:
             if self.lost is not None:
                 return False
@@ -93,68 +88,32 @@ class Channel:
             self._ring()
         return True
 
+    @abstractmethod
     def close(self) -> None:
-        """Send what is queued, and close. Idempotent."""
-        if os.getpid() != self._home:
-            return
-        self._closing = True
-        with self._lock:
-            if self.lost is None:
-                self._ring()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        """Send what is queued, and close. Idempotent, from any thread."""
 
     def leave(self) -> None:
         """In a fork: let go of the connection, which is the parent's."""
         self._socket.close()
-        os.close(self._bell)
 
-    # ---- the thread ----
+    # ---- where it reads and writes ----
 
+    @abstractmethod
     def _ring(self) -> None:
-        if not self._rung:
-            self._rung = True
-            os.eventfd_write(self._bell, 1)
+        """Have what is queued sent. Called under the lock, on any thread."""
 
-    def _run(self) -> None:
-        why: KernelError | None = None
-        poll = select.poll()
-        poll.register(self._bell, select.POLLIN)
-        poll.register(self._socket, select.POLLIN)
-        try:
-            while why is None:
-                why = self._turn(poll)
-        except OSError as problem:
-            why = self._gone(problem.strerror or str(problem))
-        except FrameError as problem:
-            why = KernelError(
-                errno.EPROTO, f"{self.path} sends what is no frame: {problem.message}"
-            )
-        except Exception as problem:
-            why = KernelError(errno.EPROTO, f"{self.path} sends what cannot be read: {problem}")
-        finally:
-            self._lose(why or self._gone("the client's thread has ended"))
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Look after the connection no longer. Called once, under the lock."""
 
-    def _turn(self, poll: select.poll) -> KernelError | None:
-        """Send, wait, receive. Why it is over, or None."""
-        closing = self._closing
-        unsent = self._send()
-        if closing:
-            return self._gone("it was closed")
-        poll.modify(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
-        events = dict(poll.poll(self._patience_ms()))
-        if self._bell in events:
-            os.eventfd_read(self._bell)
-            self._rung = False
-        if events.get(self._socket.fileno(), 0) & ~select.POLLOUT:
-            data = self._socket.recv(RECEIVE_BYTES)
-            if not data:
-                return self._gone("the kernel has stopped")
-            self._heard_s, self._pinged = time.monotonic(), False
-            why = self._take(self._frames.feed(data))
-            if why is not None:
-                return why
-        return self._check_silence()
+    def _receive(self) -> KernelError | None:
+        """Hand out what has come, which must not be nothing. Why it is over, or None. Raises what
+        `_explain` explains."""
+        data = self._socket.recv(RECEIVE_BYTES)
+        if not data:
+            return self._gone("the kernel has stopped")
+        self._heard_s, self._pinged = time.monotonic(), False
+        return self._take(self._frames.feed(data))
 
     def _take(self, frames: list[bytes]) -> KernelError | None:
         """Hand out what has come. Why it is over, or None."""
@@ -222,11 +181,12 @@ class Channel:
     def _owed(self) -> bool:
         return bool(self._receivers) or not self.welcome.done()
 
-    def _patience_ms(self) -> float | None:
+    def _patience_s(self) -> float | None:
+        """When silence is to be looked at again; None: not before something is asked."""
         if not self._owed():
             return None
         silent_s = time.monotonic() - self._heard_s
-        return max(0.0, (SILENT_S if self._pinged else PING_S) - silent_s) * 1000 + 1
+        return max(0.0, (SILENT_S if self._pinged else PING_S) - silent_s)
 
     def _check_silence(self) -> KernelError | None:
         if not self._owed():
@@ -247,13 +207,25 @@ class Channel:
             "it has ended, and the next call connects again",
         )
 
+    def _explain(self, problem: Exception) -> KernelError:
+        """What has gone wrong with reading or writing."""
+        if isinstance(problem, OSError):
+            return self._gone(problem.strerror or str(problem))
+        if isinstance(problem, FrameError):
+            what = f"{self.path} sends what is no frame: {problem.message}"
+            return KernelError(errno.EPROTO, what)
+        return KernelError(errno.EPROTO, f"{self.path} sends what cannot be read: {problem}")
+
     def _lose(self, why: KernelError) -> None:
+        """It is over. Idempotent."""
         with self._lock:
+            if self.lost is not None:
+                return
             self.lost = why
             receivers, self._receivers = self._receivers, {}
             _open.discard(self)
+            self._let_go()
             self._socket.close()
-            os.close(self._bell)
         if not self.welcome.done():
             self.welcome.set_exception(why)
         for receiver in receivers.values():

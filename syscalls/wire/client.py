@@ -1,4 +1,5 @@
-"""A port to a kernel behind a socket.
+"""A port to a kernel behind a socket: `connect` for blocking callers, `looped.connect` for an event
+loop.
 
 It connects when it is made, and again with the first call after its connection was lost: a call
 that was in flight then fails with ECONNRESET, since nobody knows whether it was done.
@@ -27,6 +28,7 @@ from tokenix.syscalls.wire.channel import Channel, Receiver
 from tokenix.syscalls.wire.framing import append_frame
 from tokenix.syscalls.wire.limits import WireLimits
 from tokenix.syscalls.wire.paths import socket_path
+from tokenix.syscalls.wire.threaded import ThreadChannel
 
 Answer = TypeVar("Answer")
 
@@ -35,12 +37,12 @@ WELCOME_S = 30.0
 
 
 class RemotePort:
-    """Keeps `syscalls.port.Port`. OSError ENOENT or ECONNREFUSED: no kernel listens there;
-    EPROTONOSUPPORT: it is of another version."""
+    """Keeps `syscalls.port.Port`."""
 
-    def __init__(self, path: "str | os.PathLike[str] | None" = None) -> None:
-        self._line = Line(socket_path(path))
-        self._tenant: str | None = None
+    def __init__(self, line: "Line", tenant: str | None = None) -> None:
+        """Of a connection that was greeted."""
+        self._line = line
+        self._tenant = tenant
 
     @property
     def welcome(self) -> Welcome:
@@ -56,9 +58,7 @@ class RemotePort:
         return RemoteFlow(self._line, pid, self._tenant)
 
     def as_tenant(self, tenant: str) -> "RemotePort":
-        port = RemotePort.__new__(RemotePort)
-        port._line, port._tenant = self._line, tenant
-        return port
+        return RemotePort(self._line, tenant)
 
     def close(self) -> None:
         """Let go of the kernel. What was started over this connection ends, but for what was
@@ -66,24 +66,55 @@ class RemotePort:
         self._line.close()
 
 
+def connect(path: "str | os.PathLike[str] | None" = None) -> RemotePort:
+    """OSError ENOENT or ECONNREFUSED: no kernel listens there; EPROTONOSUPPORT: it is of another
+    version."""
+    line = Line(path, ThreadChannel)
+    try:
+        line.greet(line.greeting.result(WELCOME_S))
+    except TimeoutError:
+        raise line.unanswered() from None
+    except KernelError as problem:
+        raise problem.as_os_error() from None
+    return RemotePort(line)
+
+
 class Line:
     """The connection of a port and of its tenants' ports, whichever it is at the moment."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(
+        self, path: "str | os.PathLike[str] | None", dial: Callable[[Path], Channel]
+    ) -> None:
+        """`dial` connects, now and after each loss. Who makes it waits for `greeting` and passes
+        that to `greet` before anything is asked. OSError if nobody listens."""
+        self._path = socket_path(path)
+        self._dial = dial
         self._home = os.getpid()
         self._lock = threading.RLock()
         self._numbers = count(1)
         self._closed = False
+        self._limits = WireLimits()
         try:
-            self._channel = Channel(path)
-            self._limits = self._greeted().limits
+            self._channel = dial(self._path)
         except KernelError as problem:
             raise problem.as_os_error() from None
 
     @property
+    def greeting(self) -> Future[Welcome]:
+        return self._channel.welcome
+
+    @property
     def welcome(self) -> Welcome:
         return self._channel.welcome.result()
+
+    def greet(self, welcome: Welcome) -> None:
+        self._limits = welcome.limits
+
+    def unanswered(self) -> OSError:
+        """Hang up; why."""
+        self._channel.close()
+        what = f"the kernel at {self._path} has not answered for {WELCOME_S:g} s"
+        return error(errno.ETIMEDOUT, what).as_os_error()
 
     def ask(self, request: Asks[Any], tenant: str | None, receiver: Receiver) -> int:
         """Send a call; its number. OSError EINVAL: it cannot be sent."""
@@ -140,16 +171,8 @@ class Line:
             raise error(errno.ESHUTDOWN, "this connection has been closed")
         with self._lock:
             if self._channel.lost is not None:
-                self._channel = Channel(self._path)
+                self._channel = self._dial(self._path)
             return self._channel
-
-    def _greeted(self) -> Welcome:
-        try:
-            return self._channel.welcome.result(WELCOME_S)
-        except TimeoutError:
-            self._channel.close()
-            what = f"the kernel at {self._path} has not answered for {WELCOME_S:g} s"
-            raise error(errno.ETIMEDOUT, what) from None
 
 
 class _Call(Receiver):
@@ -226,7 +249,7 @@ class RemoteFlow(Receiver):
             self._line.ask(CancelCall(self._number), None, _Call(CancelCall))
         return stopped
 
-    # ---- what comes, on the channel's thread ----
+    # ---- what comes, where the channel reads ----
 
     def answered(self, value: msgspec.Raw) -> None:
         """A flow is never answered."""
