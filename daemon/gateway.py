@@ -75,7 +75,9 @@ class Gateway:
             [sys.executable, "-m", "tokenix.gateway"],
             stdin=subprocess.PIPE,
             pass_fds=[listening],
-            start_new_session=True,  # Ctrl-C on a terminal is for us
+            # Ctrl-C on a terminal is for us. Not a session of its own: Linux shares processors out
+            # among sessions, and what priority ours is given counts for both.
+            process_group=0,
         )
         self._death = os.pidfd_open(self._process.pid)
         self._log.info("gateway started", gateway_pid=self._process.pid)

@@ -130,6 +130,7 @@ def serve(config: GatewayConfig, connect: Connect) -> None:
     keep_loaded()
     signal.signal(signal.SIGUSR1, server.handle_closing)
     signal.signal(signal.SIGQUIT, server.handle_quit)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # its log may be a terminal with `tostop`
     if config.fd >= 0:
         server.run(sockets=[socket.socket(fileno=config.fd)])
     elif config.uds:

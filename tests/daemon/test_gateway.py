@@ -66,6 +66,8 @@ def is_alive(pid: int) -> bool:
 def test_it_dies_and_comes_back(served: Served) -> None:
     assert served.chat().json()["usage"]["completion_tokens"] == 8
     first = served.gateway_pid()
+    assert os.getpgid(first) == first, "Ctrl-C in a terminal is for the daemon"
+    assert os.getsid(first) == os.getsid(served.process.pid), "one priority for both"
     kept = served.command("ps", "--json")
     os.kill(first, signal.SIGKILL)
     poll(lambda: not is_alive(first), "its end")
