@@ -65,7 +65,7 @@ def measure(
     peers: Mapping[str, Path] | None = None,
     watch: Callable[[str], None] | None = None,
 ) -> Report:
-    """peers: NumPy files of logits, any float [windows * 512, vocab]. OSError, ValueError: one of
+    """peers: NumPy files of logits, any float [windows, 512, vocab]. OSError, ValueError: one of
     them cannot be used; else errors as `boot`'s."""
     tell = watch or (lambda _: None)
     frames = -(-WINDOW_TOKENS // PAGE_TOKENS)
@@ -98,12 +98,12 @@ def measure(
 
 def _open(name: str, path: Path, windows: int) -> npt.NDArray[np.floating]:
     file = np.load(path, mmap_mode="r")
-    if file.ndim != 2 or len(file) != windows * WINDOW_TOKENS or file.dtype.kind != "f":
+    if file.shape[:-1] != (windows, WINDOW_TOKENS) or file.dtype.kind != "f":
         raise ValueError(
-            f"{name}: {path} has {file.dtype} {list(file.shape)}; it must have a row of float "
-            f"logits for each of {windows * WINDOW_TOKENS} tokens"
+            f"{name}: {path} has {file.dtype} {list(file.shape)}; it must have float logits for "
+            f"each of {windows} x {WINDOW_TOKENS} tokens"
         )
-    return file  # type: ignore[no-any-return]
+    return file.reshape(-1, file.shape[-1])  # type: ignore[no-any-return]
 
 
 def _line(name: str, rows: npt.NDArray[np.float64], reference: float) -> Line:

@@ -1,13 +1,16 @@
 """llama.cpp's logits for given tokens, on the same file: what quality is compared with.
 
-    python -m tokenix.bench.compare.logits TOKENS.npy LOGITS.npy [--weights Q4_1] [--threads 2]
+    tokenix bench quality --tokens TOKENS.json
+    python -m tokenix.bench.compare.logits TOKENS.json LOGITS.npy [--weights Q4_1] [--threads 2]
+    tokenix bench quality --peer llama.cpp=LOGITS.npy
 
-TOKENS: integers [length], or [rows, length], each row a text of its own. LOGITS: float32, with a
-last axis of the vocabulary; at each token those for the next one. A small program (`logits.cpp`) is
-linked to the libraries of the build that `llama.py` makes.
+TOKENS: rows of integers, of one length, each a text of its own. LOGITS: float32, [rows, length,
+vocabulary]; at each token those for the next one. A small program (`logits.cpp`) is linked to the
+libraries of the build that `llama.py` makes.
 """
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -79,7 +82,9 @@ def main() -> int:
     options = parser.parse_args()
     cache = Cache(user_cache_path("tokenix") / "peers" / "llama")
     try:
-        tokens = np.atleast_2d(np.load(options.tokens))
+        tokens = np.array(json.loads(options.tokens.read_bytes()), np.int32)
+        if tokens.ndim != 2:
+            raise ValueError(f"{options.tokens}: rows of tokens, please, all of one length")
         llama = Llama(cache, resolve("smollm2"), options.weights)
         write_logits(llama, tokens, options.logits, options.threads)
     except (OSError, ValueError, Unavailable) as why:

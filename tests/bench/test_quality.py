@@ -15,7 +15,7 @@ from tokenix.cli.main import main
 def test_native_is_near_and_exact_is_nearer(tmp_path: Path) -> None:
     """A peer whose logits are all equal is as bad as can be, and is told so."""
     blind = tmp_path / "blind.npy"
-    np.save(blind, np.zeros((512, 49152), np.float16))
+    np.save(blind, np.zeros((1, 512, 49152), np.float16))
     report = quality.measure(windows=1, peers={"blind": blind})
     lines = {line.name: line for line in report.lines}
     assert list(lines) == ["f32", "native", "exact", "blind"] and report.positions == 511
@@ -24,7 +24,7 @@ def test_native_is_near_and_exact_is_nearer(tmp_path: Path) -> None:
     assert lines["exact"].top1_agreement > 0.99 and lines["native"].top1_agreement > 0.93
     assert abs(lines["native"].perplexity_change) < 0.02
     assert lines["blind"].perplexity == pytest.approx(49152) and lines["blind"].mean_kl > 1
-    with pytest.raises(ValueError, match="for each of 1024 tokens"):
+    with pytest.raises(ValueError, match="for each of 2 x 512 tokens"):
         quality.measure(windows=2, peers={"blind": blind})
 
 
