@@ -137,6 +137,8 @@ class CudaDriver:
     def upload(self, to: int, source: int, size: int) -> None:
         """Any host memory to the device; returns when it is there. Not ordered with streams."""
         self._check("cuMemcpyHtoD", to, source, size)
+        # That returns when the source is staged; streams of ours do not wait for the rest.
+        self._check("cuStreamSynchronize", 0)
 
     def download(self, to: int, source: int, size: int) -> None:
         """The device to any host memory, likewise."""

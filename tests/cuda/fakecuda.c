@@ -57,7 +57,7 @@ typedef int (*LaunchHook)(const char *, const unsigned *, const unsigned *, cons
 typedef int (*HostHook)(uint64_t);
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static Stream *streams;
+static Stream *streams, *zero;
 static Span *spans;
 static size_t used_bytes, total_bytes = (size_t)1 << 30;
 static int devices = 1, version = 13000, init_result = OK, lost = OK;
@@ -185,6 +185,16 @@ static Op *make(enum Kind kind) {
 static Op *put(Stream *stream, Op *op) {
     push(stream->capture ? stream->capture : &stream->waiting, op);
     return op;
+}
+
+/* The stream 0, which waits for no other and which no other waits for: ours are non-blocking. */
+static Stream *default_stream(void) {
+    if (!zero) {
+        zero = calloc(1, sizeof *zero);
+        zero->next = streams;
+        streams = zero;
+    }
+    return zero;
 }
 
 static int has(Pointer start, size_t bytes, int host) {
@@ -317,11 +327,14 @@ Result cuMemsetD32Async(Pointer to, unsigned word, size_t count, Stream *stream)
     op->to = (void *)to, op->word = word, op->bytes = 4 * count;
     END
 }
-/* Of ordinary memory: done at once, beside what streams hold, as non-blocking streams have it. */
+/* Of ordinary memory: the source is staged, and the rest is done by the stream 0, beside all others. */
 Result cuMemcpyHtoD_v2(Pointer to, const void *from, size_t bytes) {
     BEGIN
     if (!has(to, bytes, 0)) REFUSE(INVALID_VALUE);
-    memcpy((void *)to, from, bytes);
+    Op *op = put(default_stream(), make(COPY));
+    op->arguments = malloc(bytes);
+    memcpy(op->arguments, from, bytes);
+    op->to = (void *)to, op->from = op->arguments, op->bytes = bytes;
     END
 }
 Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) {
@@ -342,6 +355,7 @@ Result cuStreamCreate(Stream **stream, unsigned flags) {
 }
 Result cuStreamSynchronize(Stream *stream) {
     BEGIN
+    if (!stream) stream = default_stream();
     if (stream->capture) REFUSE(UNSUPPORTED);
     result = need(stream, NULL, 0);
     if (lost) result = lost;
@@ -557,7 +571,7 @@ void fake_reset(void) {
         free(spans);
         spans = next;
     }
-    streams = NULL;
+    streams = zero = NULL;
     used_bytes = 0;
     devices = 1, version = 13000, init_result = OK, lost = OK;
     fail_after = op_fault_after = -1;

@@ -4,6 +4,7 @@ them; `make cuda-mutations`."""
 from tokenix.tests.cuda_kernels.mutations import Mutation
 
 SWAP, DEVICE, MODEL = "test_swap.py", "test_device.py", "test_model.py"
+DRIVER = "test_driver.py"
 
 MUTATIONS = [
     Mutation(
@@ -87,6 +88,11 @@ MUTATIONS = [
         "rows that attend in turns have the slots of the first",
         "layers.py", 'inputs.address("slots") + 4 * first', 'inputs.address("slots")',
         f"{MODEL}::test_rows_that_attend_in_turns_change_nothing",
+    ),
+    Mutation(
+        "an upload is not waited for",
+        "driver.py", '        self._check("cuStreamSynchronize", 0)\n', "",
+        f"{DRIVER}::test_an_upload_is_there_when_it_returns",
     ),
     Mutation(
         "a lost GPU counts as a failure like others",

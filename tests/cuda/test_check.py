@@ -4,19 +4,25 @@ where there is none."""
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tokenix.drivers.cuda.arena import FrameShape
+from tokenix.drivers.cuda.check import __main__ as check
+from tokenix.drivers.cuda.check.__main__ import OPS, PARTS, run, run_each
 from tokenix.drivers.cuda.check.case import WRITTEN, Case
 from tokenix.drivers.cuda.check.kernels import check_attention, check_kernels
 from tokenix.drivers.cuda.check.link import check_launches, check_link
 from tokenix.drivers.cuda.check.model import check_model
-from tokenix.drivers.cuda.check.report import Report
-from tokenix.drivers.cuda.check.setup import Setup
-from tokenix.drivers.cuda.kernels.pages import Page
-from tokenix.drivers.cuda.kernels.registry import Shape
+from tokenix.drivers.cuda.check.report import Report, read_lines
+from tokenix.drivers.cuda.check.setup import SHAPES as REAL_SHAPES
+from tokenix.drivers.cuda.check.setup import Setup, every_kernel
+from tokenix.drivers.cuda.kernels.pages import DIMS, Page
+from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
+from tokenix.drivers.cuda.probe import find_gpu
 from tokenix.tests.cuda import rig
 from tokenix.tests.cuda.fake import CpuDense, Twin, twin_kernels
 from tokenix.tests.cuda.twins import TWINS
@@ -33,6 +39,10 @@ def twins_of(driver, shape):
     return {op: Twin(op, frames, shape.heads, shape.x) for op in TWINS}
 
 
+def offers_of(driver, shape, op):
+    yield "twin", lambda: twins_of(driver, shape)[op]
+
+
 SMALL = Setup(
     SHAPES,
     attention=((2, 40),),
@@ -47,6 +57,9 @@ SMALL = Setup(
     context=48,
     swapped_tokens=64,
     real=False,
+    seeds=1,
+    demo=(sys.executable, "-c", "print('all streams were in time')"),
+    offers_of=offers_of,
     kernels_of=twins_of,
     kernels_by=twin_kernels,
     dense_by=CpuDense,
@@ -64,9 +77,53 @@ def figures(report):
 
 def test_twins_do_what_their_oracles_do(driver, report):
     """Here the twins of the fake are what is checked; on a GPU it is the kernels."""
-    check_kernels(report, driver, SMALL, seeds=2)
+    for op in OPS:
+        check_kernels(report, driver, SMALL, op, seeds=(5, 6))
     assert len(report.lines) == len(SHAPES) * len(WRITTEN)
     assert report.missed() == []
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8", "int4"])
+def test_pages_of_codes_are_compared_by_their_numbers(kind):
+    case = Case(Shape(kind, "bf16", 2, 1, 64), 3)
+    for op in ("append", "decode"):
+        found = case.expect(op)
+        assert case.error(op, found) == 0
+    assert case.error("append", {**case.expect("append"), "arena": case.arrays["arena"]}) > 1
+    (row,) = np.flatnonzero(np.array(case.arrays["positions"]) == 79)
+    parts = found["parts"].reshape(len(case.arrays["positions"]), -1)
+    parts[row, 5] += 1
+    assert case.error("decode", found) > 1
+
+
+def test_every_kernel_of_the_registry_is_checked(driver):
+    """Of each op all techniques, all formats of pages, all dims."""
+    recipes = [
+        (shape, op, found) for shape in REAL_SHAPES for op, found in find_recipes(shape).items()
+    ]
+    techniques = {(op, recipe.technique) for _, op, found in recipes for recipe in found}
+    assert techniques == {
+        ("append", "numba"), ("append", "cpp"), ("decode", "numba"), ("decode", "mma"),
+        ("decode", "cpp"), ("combine", "numba"), ("prefill", "mma"), ("sample", "numba"),
+    }  # fmt: skip
+    assert {shape.kv for shape in REAL_SHAPES} == {"f32", "f16", "bf16", "int8", "fp8", "int4"}
+    assert {shape.dim for shape in REAL_SHAPES} == set(DIMS)
+    names = [name for name, _ in every_kernel(driver, REAL_SHAPES[0], "decode")]
+    assert names == [recipe.technique for recipe in find_recipes(REAL_SHAPES[0])["decode"]]
+
+
+def test_a_kernel_that_fails_is_a_line_and_others_follow(driver, report, fake):
+    def offers(driver, shape, op):
+        yield "refused", lambda: 1 / 0
+        yield from offers_of(driver, shape, op)
+
+    fake.fail("cuMemAlloc_v2", 2, after=2)  # the first case of a kernel that is there
+    check_kernels(report, driver, replace(SMALL, offers_of=offers), "combine", seeds=(1,))
+    failed = [line.value for line in report.missed()]
+    assert failed[0] == "ZeroDivisionError: division by zero"
+    assert sum("cuMemAlloc" in why for why in failed) == 1
+    assert len(report.lines) - len(failed) == len(SHAPES) - 1, "and those behind it are right"
+    assert fake.used_bytes == 0
 
 
 @pytest.mark.parametrize("op", WRITTEN)
@@ -86,7 +143,9 @@ def test_rates_are_told(driver, report, fake):
         check_launches(report, driver, SMALL)
     found = figures(report)
     assert all(value > 0 for value in found.values())
-    assert {"batch 2, context 40", "16 KiB both ways, of the slower one", "kept block"} <= {*found}
+    assert {"batch 2, context 40, twin", "16 KiB both ways, of the slower one", "kept block"} <= {
+        *found
+    }
     assert (fake.used_bytes, fake.pinned_bytes, rig.failures()) == (0, 0, [])
 
 
@@ -100,9 +159,56 @@ def test_a_model_is_measured(fake, report):
     assert (fake.used_bytes, rig.failures()) == (0, [])
 
 
+def test_all_parts_run_one_after_another(fake, report):
+    """As a GPU would run them, but for the compilers and the sanitizer."""
+    with fake.watched():  # a launch of nothing is none that a twin has arguments for
+        run(report, find_gpu(), ("launches",), 1, SMALL)
+    run(report, find_gpu(), [part for part in PARTS if part != "launches"], 1, SMALL)
+    assert report.missed() == []
+    assert "exit code" in figures(report) and rig.failures() == []
+
+
+STUB = """
+import json, os, sys, time
+part, file = sys.argv[2], sys.argv[6]
+if part == "combine":
+    time.sleep(1000)
+line = {"section": part, "name": "found", "value": 1.0, "good": part != "prefill"}
+with open(file, "w") as out:
+    json.dump([line], out)
+if part == "decode":
+    os.abort()
+sys.exit(part in ("prefill", "sample"))
+"""
+"""A part of the check that finds one figure, and then goes wrong in its own way."""
+
+
+def test_a_part_that_dies_or_hangs_ends_alone(monkeypatch, tmp_path, fake):
+    report = Report(lambda line: None, tmp_path / "all.json")
+    program = [sys.executable, "-c", STUB]
+    run_each(report, find_gpu(), ("append", "decode", "prefill", "sample"), 7, program)
+    monkeypatch.setattr(check, "PART_S", 1.0)
+    run_each(report, find_gpu(), ("combine",), 7, program)
+    found = read_lines(tmp_path / "all.json")
+    sections = [line.section for line in found if line.name == "found"]
+    assert sections == ["append", "decode", "prefill", "sample"]
+    wrong = {line.name: line.value for line in found if line.good is False}
+    assert wrong == {
+        "decode": "its process ended with -6", "found": 1.0, "sample": "its process ended with 1",
+        "combine": "not done within 1 s",
+    }  # fmt: skip
+
+
+def test_a_lost_gpu_ends_what_needs_it(fake, report):
+    fake.fault(700)
+    run(report, find_gpu(), ("append", "link"), 1, SMALL)
+    assert [line.name for line in report.missed()][-1] == "append"
+    assert all("lost" in line.value for line in report.missed())
+
+
 def test_a_report_tells_what_was_missed(tmp_path):
     lines = []
-    report = Report(lines.append)
+    report = Report(lines.append, tmp_path / "found.json")
     report.section("rates")
     report.add("fast enough", 2.0, "GB/s", least=1.0)
     report.add("too slow", 2.0, "GB/s", least=3.0, most=4.0)
@@ -112,7 +218,6 @@ def test_a_report_tells_what_was_missed(tmp_path):
     assert [("MISSED" in line, "ok" in line) for line in lines[1:4]] == [
         (False, True), (True, False), (False, False),
     ]  # fmt: skip
-    report.save(tmp_path / "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
     assert found[1]["bound"] == ">= 3 <= 4" and found[1]["section"] == "rates"
 

@@ -206,3 +206,16 @@ def test_pinned_memory_is_page_aligned_and_zero(driver):
     assert staging.data.shape == (100,) and staging.data.dtype == np.uint8
     assert not staging.data.any()
     staging.close()
+
+
+def test_an_upload_is_there_when_it_returns(fake, driver):
+    """The call itself returns when the source is staged, and no stream waits for the rest."""
+    source = np.arange(SIZE, dtype=np.uint8)
+    for seed in SEEDS:
+        fake.draw(seed, eager_percent=0)
+        address = driver.alloc(SIZE)
+        driver.upload(address, source.ctypes.data, SIZE)
+        assert (
+            np.frombuffer((ctypes.c_ubyte * SIZE).from_address(address), np.uint8) == source
+        ).all()
+        driver.free(address)

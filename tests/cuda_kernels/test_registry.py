@@ -116,6 +116,8 @@ def test_grids() -> None:
         ("f16", 8, 64, ["mma", "numba", "cpp"]),
         ("f32", 8, 64, ["numba", "cpp"]),
         ("bf16", 1, 256, ["numba", "cpp"]),
+        ("f32", 4, 256, ["numba", "cpp"]),
+        ("f32", 5, 256, ["cpp"]),
         ("int4", 4, 128, ["cpp"]),
     ],
 )

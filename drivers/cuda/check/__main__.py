@@ -1,20 +1,41 @@
 """`python -m tokenix.drivers.cuda.check`: a short table, and JSON. Exit code 1 if a bound is
-missed, 2 without a GPU."""
+missed, 2 without a GPU.
+
+Each part runs in a process of its own: a GPU that is lost to it, or a call that hangs, ends that
+part alone, and what it has found until then is told.
+"""
 
 import argparse
+import contextlib
 import importlib.metadata
+import os
 import platform
+import secrets
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tokenix.drivers.cuda.check.report import Report
+from tokenix.drivers.cuda.check.report import Report, in_a_line, read_lines
 from tokenix.drivers.cuda.probe import Gpu, find_gpu
 
-PACKAGES = ("torch", "cuda-bindings", "numba", "numba-cuda", "numpy", "triton", "nvidia-nvvm")
-PARTS = ("kernels", "sanitizer", "attention", "link", "launches", "model", "overload")
+if TYPE_CHECKING:
+    from tokenix.drivers.cuda.check.setup import Setup
+
+PACKAGES = (
+    "torch", "cuda-bindings", "numba", "numba-cuda", "numpy", "triton", "nvidia-nvvm",
+    "nvidia-nvjitlink", "nvidia-cuda-nvrtc",
+)  # fmt: skip
+OPS = ("append", "decode", "combine", "prefill", "sample")
+PARTS = (*OPS, "sanitizer", "attention", "link", "launches", "model", "overload")
+
+LIMIT_S = 480.0
+"""Of all parts."""
+PART_S = 150.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,56 +43,93 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=PARTS, help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="the least that runs every part")
     parser.add_argument("--json", type=Path, default=None, help="file for all figures")
+    parser.add_argument("--seed", type=int, default=None, help="of random inputs; else a new one")
+    parser.add_argument("--here", action="store_true", help="all parts in this process")
     options = parser.parse_args(arguments)
     try:
         gpu = find_gpu()
     except OSError as why:
         sys.stderr.write(f"gpu-check: {why.strerror}\n")
         return 2
-    return run(gpu, options.only or PARTS, options.quick, options.json)
+    seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    parts = options.only or PARTS
+    report = Report(saved=options.json)
+    if options.here:
+        from tokenix.drivers.cuda.check.setup import SHAPES, Setup
+
+        run(report, gpu, parts, seed, Setup(SHAPES).quick() if options.quick else Setup(SHAPES))
+    else:
+        program = [sys.executable, "-m", "tokenix.drivers.cuda.check", "--here"]
+        run_each(report, gpu, parts, seed, program + ["--quick"] * options.quick)
+    return 1 if report.missed() else 0
 
 
-def run(gpu: Gpu, parts: Sequence[str], quick: bool, saved: Path | None) -> int:
-    """All parts; one that fails does not keep others from being done."""
-    from tokenix.drivers.cuda.check.kernels import (
-        SHAPES,
-        check_attention,
-        check_kernels,
-        check_sanitizer,
-    )
+def run_each(report: Report, gpu: Gpu, parts: Sequence[str], seed: int, program: list[str]) -> None:
+    """Parts in processes of their own, with their figures in one report."""
+    began = time.monotonic()
+    tell_machine(report, gpu, seed)
+    with tempfile.TemporaryDirectory(prefix="tokenix-check-") as folder:
+        for part in parts:
+            file = Path(folder) / f"{part}.json"
+            left_s = min(PART_S, LIMIT_S - (time.monotonic() - began))
+            command = [*program, "--only", part, "--seed", str(seed), "--json", str(file)]
+            code = run_for(command, left_s)
+            found = read_lines(file)
+            report.lines += found
+            if code is None:
+                report.fail(part, f"not done within {max(0.0, left_s):.0f} s")
+            elif code != any(line.good is False for line in found):
+                report.fail(part, f"its process ended with {code}")
+    report.section("in all")
+    report.add("time", time.monotonic() - began, "s", most=LIMIT_S)
+    report.add("bounds missed", len(report.missed()))
+
+
+def run_for(command: list[str], seconds: float) -> int | None:
+    """Run a program, and end all that it has started; how it ended, None: not in time."""
+    if seconds <= 0:
+        return None
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def run(report: Report, gpu: Gpu, parts: Sequence[str], seed: int, setup: "Setup") -> None:
+    """Parts in this process. One that fails does not keep others from being done, as far as there
+    is a GPU."""
+    from tokenix.drivers.cuda.check.kernels import check_attention, check_kernels, check_sanitizer
     from tokenix.drivers.cuda.check.link import check_launches, check_link
     from tokenix.drivers.cuda.check.model import check_model
-    from tokenix.drivers.cuda.check.setup import Setup
     from tokenix.drivers.cuda.driver import CudaDriver
 
-    began = time.monotonic()
-    report, driver = Report(), CudaDriver(gpu.ordinal)
-    setup = Setup(SHAPES).quick() if quick else Setup(SHAPES)
-    tell_versions(report, gpu)
+    driver = CudaDriver(gpu.ordinal)
+    seeds = range(seed, seed + setup.seeds)
     actions: dict[str, Callable[[], None]] = {
-        "kernels": lambda: check_kernels(report, driver, setup, 1 if quick else 3),
-        "sanitizer": lambda: check_sanitizer(report),
+        "sanitizer": lambda: check_sanitizer(report, seed),
         "attention": lambda: check_attention(report, driver, setup),
         "link": lambda: check_link(report, driver, setup),
         "launches": lambda: check_launches(report, driver, setup),
         "model": lambda: check_model(report, setup),
-        "overload": lambda: check_overload(report),
+        "overload": lambda: check_overload(report, setup),
     }
     for part in parts:
         try:
-            actions[part]()
+            if part in OPS:
+                check_kernels(report, driver, setup, part, seeds)
+            else:
+                actions[part]()
         except Exception as error:
-            report.fail(part, f"{type(error).__name__}: {str(error).splitlines()[0]}")
-    report.section("in all")
-    report.add("time", time.monotonic() - began, "s", most=480)
-    missed = report.missed()
-    report.add("bounds missed", len(missed))
-    if saved is not None:
-        report.save(saved)
-    return 1 if missed else 0
+            report.fail(part, in_a_line(error))
+            if getattr(error, "lost", False):
+                return
 
 
-def tell_versions(report: Report, gpu: Gpu) -> None:
+def tell_machine(report: Report, gpu: Gpu, seed: int) -> None:
     report.section("machine")
     report.add("GPU", gpu.name)
     report.add("compute capability", ".".join(map(str, gpu.capability)))
@@ -83,13 +141,13 @@ def tell_versions(report: Report, gpu: Gpu) -> None:
             report.add(package, importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             report.add(package, "not installed")
+    report.add("seed", str(seed))
 
 
-def check_overload(report: Report) -> None:
+def check_overload(report: Report, setup: "Setup") -> None:
     """The showcase on the GPU: more streams than memory, under three policies, with real swap."""
     report.section("overload")
-    command = [sys.executable, "-m", "tokenix.cli.main", "demo", "--driver", "cuda", "--quick"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(setup.demo, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         report.write(f"  {line}")
     said = done.stderr.strip().splitlines()

@@ -4,7 +4,7 @@ torch, prefill, and pages that leave and come back while others decode."""
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from tokenix.drivers.cuda.check.kernels import measure_memory
 from tokenix.drivers.cuda.check.report import Report
 from tokenix.drivers.cuda.check.setup import Setup
 from tokenix.drivers.cuda.device import CudaDevice
+from tokenix.drivers.cuda.hostmemory import pinned_address
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.cuda.sizing import count_weights
 from tokenix.drivers.ops import (
@@ -116,8 +117,9 @@ def check_model(report: Report, setup: Setup) -> None:
     frames = max(setup.batches) * pages + 2 * swapped
     began = time.perf_counter()
     device = CudaDevice(
-        setup.model, Noise(setup.model), frames=frames, host_slots=swapped, kv_dtype=setup.kind_kv,
-        dense=setup.kind, dense_by=setup.dense_by, kernels_by=setup.kernels_by,
+        setup.model, Noise(setup.model), frames=frames, host_slots=2 * swapped,
+        kv_dtype=setup.kind_kv, dense=setup.kind, dense_by=setup.dense_by,
+        kernels_by=setup.kernels_by,
     )  # fmt: skip
     try:
         report.add("opened in", time.perf_counter() - began, "s")
@@ -130,13 +132,16 @@ def check_model(report: Report, setup: Setup) -> None:
         rate = measure_memory(driver, stream, min(setup.copy_bytes, 1 << 30), setup.times)
         report.add("copy within the device, read and write", rate / 1e9, "GB/s")
         bench = Bench(device)
-        steps = {batch: _decode(bench, setup, pages, batch) for batch in setup.batches}
-        for batch, step_s in steps.items():
-            _compare(report, setup, rate, batch, step_s)
-        info = device.info()
-        report.add("prefill", info.prefill_tokens_per_s, "tokens/s")
-        _swap(report, bench, setup, swapped, steps)
-        _plain_torch(report, device, setup, steps)
+        steps: dict[int, float] = {}
+        for batch in setup.batches:
+            with report.row(f"decode, batch {batch}"):
+                steps[batch] = _decode(bench, setup, pages, batch)
+                _compare(report, setup, rate, batch, steps[batch])
+        report.add("prefill", device.info().prefill_tokens_per_s, "tokens/s")
+        with report.row("swap"):
+            _swap(report, bench, setup, swapped, steps)
+        with report.row("plain torch"):
+            _plain_torch(report, device, setup, steps)
     finally:
         device.close()
 
@@ -176,11 +181,13 @@ def _embedding(config: ModelConfig) -> int:
 
 
 def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[int, float]) -> None:
-    """One stream out and in, alone, then both ways at once."""
-    first = bench.device._arena.frames - 2 * pages
+    """One stream out and in, alone, then both ways at once; beside copies of the link alone."""
+    device = bench.device
+    first = device._arena.frames - 2 * pages
     out = tuple(PageOut(Pfn(first + i), Slot(i), 1) for i in range(pages))
+    beside = tuple(PageOut(Pfn(first + i), Slot(pages + i), 1) for i in range(pages))
     back = tuple(PageIn(Slot(i), 1, Pfn(first + pages + i)) for i in range(pages))
-    size = pages * bench.device._arena.shape.stride_bytes
+    size = pages * device._arena.shape.stride_bytes
 
     def timed(*commands: Command) -> float:
         began = time.perf_counter()
@@ -192,18 +199,53 @@ def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[in
                 raise RuntimeError(f"a copy has failed: {done}")
         return time.perf_counter() - began
 
-    timed(CopyOut(bench.ticket(), out))
-    out_s = min(timed(CopyOut(bench.ticket(), out)) for _ in range(3))
-    in_s = min(timed(CopyIn(bench.ticket(), back)) for _ in range(3))
+    def best(*makes: Callable[[], Command]) -> float:
+        return min(timed(*(make() for make in makes)) for _ in range(3))
+
+    def leave() -> Command:
+        return CopyOut(bench.ticket(), out)
+
+    def leave_beside() -> Command:
+        return CopyOut(bench.ticket(), beside)
+
+    def come() -> Command:
+        return CopyIn(bench.ticket(), back)
+
+    link_out_s, link_in_s = _link_s(device, first, size)
+    best(leave_beside)  # slots are touched
     name = f"{setup.swapped_tokens} tokens"
-    report.add(f"{name} out", out_s * 1e3, "ms")
-    report.add(f"{name} out", size / out_s / 1e9, "GB/s")
-    report.add(f"{name} in", in_s * 1e3, "ms")
-    report.add(f"{name} in", size / in_s / 1e9, "GB/s")
+    out_s, in_s, both_s = best(leave), best(come), best(leave_beside, come)
+    for way, seconds, link_s in (("out", out_s, link_out_s), ("in", in_s, link_in_s)):
+        report.add(f"{name} {way}", seconds * 1e3, "ms")
+        report.add(f"{name} {way}", size / seconds / 1e9, "GB/s")
+        least = 0.9 if setup.real else None
+        report.add(f"{name} {way}: of the link's rate", link_s / seconds, least=least)
+    resumed = in_s / link_in_s
+    report.add("resume: times the link's", resumed, most=1.3 if setup.real else None)
+    least = 1.6 if setup.real else None
+    report.add("both ways, of the slower one", 2 * max(out_s, in_s) / both_s, least=least)
     last = out[-1:]
     tail_s = [timed(CopyOut(bench.ticket(), last)) for _ in range(20)]
-    most = min(steps.values()) * 1e3 if setup.real else None
+    most = min(steps.values()) * 1e3 if setup.real and steps else None
     report.add("the last page of a preempted stream, p95", _p95(tail_s) * 1e3, "ms", most=most)
+
+
+def _link_s(device: CudaDevice, first: int, size: int) -> tuple[float, float]:
+    """Seconds (out, in) of one plain copy between frames and slots."""
+    driver, stream = device._driver, device._stream
+    frames, slots = device._arena.at(first), pinned_address(device._slots.memory)
+    found: list[float] = []
+    for copy, to, source in (
+        (driver.copy_out, slots, frames), (driver.copy_in, frames, slots),
+    ):  # fmt: skip
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            copy(to, source, size, stream)
+            driver.sync(stream)
+            times.append(time.perf_counter() - began)
+        found.append(min(times))
+    return found[0], found[1]
 
 
 def _p95(times: Sequence[float]) -> float:

@@ -1,8 +1,9 @@
 """What the check has found: lines for people, values for machines."""
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,12 @@ class Line:
     good: bool | None = None
 
 
+def in_a_line(error: Exception) -> str:
+    """Whatever a library has to say."""
+    said = str(error).splitlines()
+    return f"{type(error).__name__}: {said[0] if said else ''}"
+
+
 def _write(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
@@ -26,9 +33,10 @@ def _write(text: str) -> None:
 
 @dataclass
 class Report:
-    """Figures in the order in which they are found; each is shown at once."""
+    """Figures in the order in which they are found; each is shown, and saved, at once."""
 
     write: Callable[[str], None] = _write
+    saved: Path | None = None
     lines: list[Line] = field(default_factory=list)
     _section: str = ""
 
@@ -55,18 +63,39 @@ class Report:
                 bounds.append(f"<= {most:g}")
                 good = (good is not False) and value <= most
         line = Line(self._section, name, value, unit, " ".join(bounds), good)
-        self.lines.append(line)
+        self._keep(line)
         shown = value if isinstance(value, str) else f"{value:.4g}"
         verdict = "" if good is None else ("ok" if good else "MISSED")
         self.write(f"  {name:<44} {shown:>14} {unit:<10} {line.bound:<10} {verdict}".rstrip())
 
     def fail(self, name: str, why: str) -> None:
         """What could not be found out."""
-        self.lines.append(Line(self._section, name, why, good=False))
+        self._keep(Line(self._section, name, why, good=False))
         self.write(f"  {name:<44} FAILED: {why}")
+
+    @contextlib.contextmanager
+    def row(self, name: str) -> Iterator[None]:
+        """What fails inside is said in a line of that name, and others follow; but nothing can
+        follow on a GPU that is lost."""
+        try:
+            yield
+        except Exception as error:
+            self.fail(name, in_a_line(error))
+            if getattr(error, "lost", False):
+                raise
 
     def missed(self) -> list[Line]:
         return [line for line in self.lines if line.good is False]
 
-    def save(self, path: Path) -> None:
-        path.write_text(json.dumps([asdict(line) for line in self.lines], indent=1) + "\n")
+    def _keep(self, line: Line) -> None:
+        self.lines.append(line)
+        if self.saved is not None:
+            found = json.dumps([asdict(line) for line in self.lines], indent=1)
+            self.saved.write_text(found + "\n")
+
+
+def read_lines(saved: Path) -> list[Line]:
+    """What another process has found; nothing if it has not come to it."""
+    with contextlib.suppress(OSError, ValueError):
+        return [Line(**line) for line in json.loads(saved.read_text())]
+    return []

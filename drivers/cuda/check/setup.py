@@ -1,21 +1,52 @@
 """How large the check is, and of what: on a GPU, or small on a fake one for the tests."""
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.dense import DenseKind
 from tokenix.drivers.cuda.device import MakeDense, MakeKernels, compiled_kernels, torch_dense
 from tokenix.drivers.cuda.driver import CudaDriver
+from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
 from tokenix.drivers.cuda.kernels.pages import Page
-from tokenix.drivers.cuda.kernels.registry import Shape
+from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
 from tokenix.drivers.cuda.launcher import Kernel, Launcher
 from tokenix.drivers.cuda.trial import choose_kernels
 from tokenix.drivers.kvkind import KvKind
 from tokenix.models.config import ModelConfig, RopeConfig
 
 KernelsOf = Callable[[CudaDriver, Shape], Mapping[str, Kernel]]
+Offers = Iterator[tuple[str, Callable[[], Kernel]]]
+OffersOf = Callable[[CudaDriver, Shape, str], Offers]
 
+
+def every_kernel(driver: CudaDriver, shape: Shape, op: str) -> Offers:
+    """(technique, how it is made) of all kernels that there are of an op."""
+    cubins = Cubins(default_folder())
+    for recipe in find_recipes(shape).get(op, ()):
+        yield recipe.technique, partial(recipe.build, driver.gpu.capability, cubins)
+
+
+SHAPES = (
+    Shape("bf16", "bf16", 32, 8, 128),
+    Shape("int4", "bf16", 9, 3, 64),
+    Shape("f16", "f16", 32, 8, 128),
+    Shape("bf16", "bf16", 9, 3, 64),
+    Shape("f32", "f32", 9, 3, 64),
+    Shape("f16", "bf16", 16, 2, 128, bias=True),
+    Shape("bf16", "bf16", 16, 8, 128, norm=True),
+    Shape("bf16", "bf16", 16, 1, 256),
+    Shape("bf16", "bf16", 12, 4, 96),
+    Shape("f16", "f16", 8, 2, 80),
+    Shape("int8", "bf16", 32, 8, 128),
+    Shape("fp8", "f16", 16, 1, 80),
+    Shape("int4", "bf16", 64, 8, 128, norm=True),
+)
+"""Each technique, kind of page, dim and way to tile, somewhere; rates are those of the first."""
+
+DEMO = (sys.executable, "-m", "tokenix.cli.main", "demo", "--driver", "cuda", "--quick")
 
 LLAMA_8B = ModelConfig(
     name="random weights in the shape of Llama 3.1 8B",
@@ -46,6 +77,7 @@ class Setup:
     link_bytes: int = 1 << 30
     pieces: tuple[int, ...] = (4096, 16384, 28672, 65536, 368640, 1 << 20, 2 << 20, 8 << 20)
     times: int = 20
+    seeds: int = 3
     model: ModelConfig = LLAMA_8B
     kind: DenseKind = "bf16"
     kind_kv: KvKind = "bf16"
@@ -54,6 +86,8 @@ class Setup:
     swapped_tokens: int = 4096
     real: bool = True
     """Whether figures have bounds."""
+    demo: tuple[str, ...] = DEMO
+    offers_of: OffersOf = every_kernel
     kernels_of: KernelsOf = choose_kernels
     kernels_by: MakeKernels = compiled_kernels
     dense_by: MakeDense = torch_dense
@@ -62,7 +96,7 @@ class Setup:
         """The least that runs every part."""
         return replace(
             self, shapes=self.shapes[:2], attention=((8, 1024),), copy_bytes=1 << 28, times=3,
-            link_bytes=1 << 26, batches=(1, 8),
+            seeds=1, link_bytes=1 << 26, batches=(1, 8),
         )  # fmt: skip
 
     def launcher(self, driver: CudaDriver, shape: Shape) -> Launcher:

@@ -16,7 +16,7 @@ from tokenix.drivers.cuda.kernels.abi import Op
 from tokenix.drivers.cuda.kernels.append import Vector
 from tokenix.drivers.cuda.kernels.build import Arch, compile_cpp, compile_python
 from tokenix.drivers.cuda.kernels.cubins import Cubins
-from tokenix.drivers.cuda.kernels.decode import Tiling, count_tiles
+from tokenix.drivers.cuda.kernels.decode import MOST_HEADS, Tiling, count_tiles
 from tokenix.drivers.cuda.kernels.pages import DIMS, MOST_GROUP
 from tokenix.drivers.cuda.kernels.sources import defines, read_source
 from tokenix.drivers.cuda.kernels.words import Kind, as_plain
@@ -155,8 +155,9 @@ def _decode(shape: Shape) -> Iterator[Recipe]:
     tensor = [_decode_mma(shape)] if shape.kv in ("f16", "bf16") and shape.dim <= 128 else []
     if tiles > 1:
         yield from tensor
-    if kv is not None:
-        tiling = Tiling(kv, shape.group, shape.dim)
+    tiling = Tiling(kv or "bf16", shape.group, shape.dim)
+    # Numba spills registers of the largest blocks of all on Ampere.
+    if kv is not None and (kv, shape.dim, tiling.heads) != ("f32", 256, MOST_HEADS):
         function, blocks = decode.make_decode(tiling), 4 if tiling.heads <= 4 else 2
         grid = _splits(shape, tiles)
         yield _python(abi.DECODE, tiling, function, grid, decode.THREADS, blocks)
