@@ -195,7 +195,7 @@ class SwapFile:
         if not copies.disk.free_places and not len(memory.index.idle_blocks):
             pass  # full
         elif short:
-            idle = (known.page for known in memory.index.idle_slots)
+            idle = (known.page for known in memory.index.idle_afloat)
             patient = self._patient(now_s)
             pages = choose_sinking(self._waiting(now_s), idle, patient, BATCH_PAGES)
         else:

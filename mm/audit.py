@@ -86,6 +86,7 @@ def _check_index(frames: FrameTable, index: PrefixIndex) -> None:
     for name, listed, mine in (
         ("frames", index.idle_frames, [p for p in idle if p.pfn is not None]),
         ("slots", index.idle_slots, [p for p in idle if p.slot is not None]),
+        ("slots", index.idle_afloat, [p for p in idle if p.slot is not None and p.block is None]),
         ("blocks", index.idle_blocks, [p for p in idle if p.block is not None]),
     ):
         busy = [p for p in mine if p.loading or p.leaving or p.storing or p.rising]

@@ -10,6 +10,10 @@ of use counts a curve of hits over frame-seconds.
       |   _/
       |__/______________     frame-seconds per page
 
+Where few watches of a group have lived so long, what the group below them does at that age counts
+as one watch more: a page that is used all the time is seldom watched at an age of a minute, but
+what has happened to nobody yet is not what never happens.
+
 The frames are spent where the (concave hulls of the) curves are steepest, until all are spent. The
 slope where that ends is the price of a frame-second, and a page is worth keeping until the next
 stretch of its curve does not pay it. A page's rank is the time when that will be. Two things put
@@ -32,7 +36,7 @@ nearly all pages of a small cache look new.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,32 +121,48 @@ def learn(watches: Iterable[Watch], now_s: float) -> dict[int, Group]:
     by_group: dict[int, list[Watch]] = {}
     for watch in watches:
         by_group.setdefault(watch.group, []).append(watch)
-    return {
-        group: Group(
-            pages := sum(watch.pages for watch in mine),
-            sum(watch.worth for watch in mine) / pages,
-            curve_of(mine, now_s),
-        )
-        for group, mine in sorted(by_group.items())
-    }
+    groups: dict[int, Group] = {}
+    below: Hazards | None = None
+    for group, mine in sorted(by_group.items()):
+        pages = sum(watch.pages for watch in mine)
+        below = hazards_of(mine, now_s, below)
+        worth = sum(watch.worth for watch in mine) / pages
+        groups[group] = Group(pages, worth, curve_of(below))
+    return groups
 
 
-def curve_of(watches: Iterable[Watch], now_s: float) -> tuple[Stretch, ...]:
-    """Hits over frame-seconds by the age until which pages are kept (Kaplan-Meier), its concave
-    hull."""
+Hazards = list[float]
+"""For each of AGES_S: of the pages that have come to the age before it without returning, the share
+that returns until it."""
+
+
+def hazards_of(watches: Sequence[Watch], now_s: float, below: Hazards | None = None) -> Hazards:
+    """Of a group, with censored watches. `below`: those of the group of lower use counts, which
+    count as one average watch."""
     returned = [0.0] * (len(AGES_S) + 1)
     unseen = [0.0] * (len(AGES_S) + 1)
     for watch in watches:
         age_s = (now_s if watch.until_s is None else watch.until_s) - watch.since_s
         (returned if watch.returned else unseen)[bisect_right(AGES_S, age_s)] += watch.pages
     at_risk = sum(returned) + sum(unseen)
+    one = at_risk / max(1, len(watches)) if below is not None else 0.0
+    hazards: Hazards = []
+    for back, lost, prior in zip(returned, unseen, below or [0.0] * len(AGES_S), strict=False):
+        exposed = max(0.0, at_risk - lost / 2)
+        hazards.append((back + one * prior) / (exposed + one) if exposed + one > 0 else 0.0)
+        at_risk -= back + lost
+    return hazards
+
+
+def curve_of(hazards: Hazards) -> tuple[Stretch, ...]:
+    """Hits over frame-seconds by the age until which pages are kept (Kaplan-Meier), its concave
+    hull."""
     hull: list[Stretch] = []
     alive, from_s = 1.0, 0.0
-    for until_s, back, lost in zip(AGES_S, returned[:-1], unseen[:-1], strict=True):
-        exposed = at_risk - lost / 2
-        if exposed <= 0:
+    for until_s, hazard in zip(AGES_S, hazards, strict=True):
+        if alive <= 0:
             break
-        hits = alive * back / exposed
+        hits = alive * hazard
         stretch = Stretch(from_s, until_s, (until_s - from_s) * (alive - hits / 2), hits)
         alive -= hits
         while hull and hull[-1].hits * stretch.frame_s <= stretch.hits * hull[-1].frame_s:
@@ -151,7 +171,6 @@ def curve_of(watches: Iterable[Watch], now_s: float) -> tuple[Stretch, ...]:
                 before.from_s, until_s, before.frame_s + stretch.frame_s, before.hits + stretch.hits
             )
         hull.append(stretch)
-        at_risk -= back + lost
         from_s = until_s
     return tuple(stretch for stretch in hull if stretch.hits > 0)
 

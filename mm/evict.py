@@ -272,9 +272,20 @@ class IdlePages(Generic[P]):
         return page.serial in self._entries
 
     def __iter__(self) -> Iterator[Known[P]]:
-        """In the order in which they would go. O(n log n)."""
-        pages = [entry[-1] for entry in self._heap if self._is_valid(entry)]
-        yield from sorted(pages, key=lambda page: (page.rank, -page.depth, page.serial))
+        """In the order in which they would go; none may come or go meanwhile. The first k take
+        O(k log k), and as much for entries before them that are to be put right."""
+        ahead = [(entry, at) for at, entry in enumerate(self._heap[:1])]
+        while ahead:
+            entry, at = heapq.heappop(ahead)
+            for below in range(2 * at + 1, min(2 * at + 3, len(self._heap))) if at >= 0 else ():
+                heapq.heappush(ahead, (self._heap[below], below))
+            page = entry[-1]
+            if not self._is_valid(entry):
+                continue
+            if entry[0] == page.rank:
+                yield page
+            else:
+                heapq.heappush(ahead, (self._entry(page), -1))  # nowhere in the heap
 
     def add(self, page: Known[P]) -> None:
         """After `Ranking.note_idle`. Idempotent."""

@@ -75,7 +75,7 @@ class IdleTier:
         return sum(len(pages) for pages in self._by_tenant.values())
 
     def __iter__(self) -> Iterator[Known[Page]]:
-        """In the order in which they would go, whoever asks. O(n log n)."""
+        """In the order in which they would go, whoever asks, as `IdlePages` gives them."""
         return heapq.merge(*self._by_tenant.values(), key=_order)
 
     def peek(self) -> Known[Page] | None:
@@ -134,6 +134,8 @@ class PrefixIndex:
         """Those on the device, wherever else they are."""
         self.idle_slots = IdleTier("host", quotas)
         """Those in the host tier."""
+        self.idle_afloat = IdleTier("host", quotas)
+        """Of these, those that are not in the swap file."""
         self.idle_blocks = IdleTier("disk", quotas)
         """Those in the swap file."""
 
@@ -264,6 +266,10 @@ class PrefixIndex:
         for pages, here in (
             (self.idle_frames, page.pfn is not None and not (page.loading or page.leaving)),
             (self.idle_slots, page.slot is not None and not page.storing),
+            (
+                self.idle_afloat,
+                page.slot is not None and page.block is None and not page.storing,
+            ),
             (self.idle_blocks, page.block is not None and not page.rising),
         ):
             if idle and here:

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import islice
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from tokenix.mm.density import (
     Stretch,
     curve_of,
     group_of,
+    hazards_of,
     learn,
     spend,
 )
@@ -183,6 +186,26 @@ def test_a_rank_that_rose_elsewhere_is_put_right_when_it_comes_up() -> None:
     assert [page.key for page in (pages.idle.take(), pages.idle.take())] == [b"c", b"b"]
 
 
+def test_the_first_of_many_are_found_without_sorting_all() -> None:
+    pages = Pages(Lru(), 4)
+    for number in range(5000):
+        pages.visit([b"%d" % number], float(number % 97))
+    for number in range(0, 5000, 7):  # an entry in seven is to be put right
+        pages.found[b"%d" % number].rank = (200.0 + number,)
+    looked = 0
+
+    class Looking(IdlePages[None]):
+        def _is_valid(self, entry: Any) -> bool:
+            nonlocal looked
+            looked += 1
+            return super()._is_valid(entry)
+
+    idle = Looking(pages.idle._heap, pages.idle._entries, pages.idle._added)
+    first = list(islice(idle, 50))
+    assert first == sorted(pages.found.values(), key=lambda page: (page.rank, page.serial))[:50]
+    assert looked < 200
+
+
 # ---- attention ----
 
 
@@ -267,7 +290,8 @@ def test_groups_by_use_count() -> None:
 
 
 def test_a_curve_begins_where_pages_return_and_is_concave() -> None:
-    curve = curve_of([*watches(1, 20, 100, 50.0), *watches(1, 5, 50, 400.0)], 1000.0)
+    hazards = hazards_of([*watches(1, 20, 100, 50.0), *watches(1, 5, 50, 400.0)], 1000.0)
+    curve = curve_of(hazards)
     assert curve[0].from_s == 0 and curve[0].until_s == min(age for age in AGES_S if age > 50)
     densities = [stretch.density for stretch in curve]
     assert densities == sorted(densities, reverse=True) and densities[-1] > 0
@@ -275,8 +299,22 @@ def test_a_curve_begins_where_pages_return_and_is_concave() -> None:
 
 
 def test_nothing_returns_nothing_is_kept() -> None:
-    assert curve_of(watches(1, 0, 10, 1.0), 1000.0) == ()
-    assert curve_of([], 1000.0) == ()
+    assert curve_of(hazards_of(watches(1, 0, 10, 1.0), 1000.0)) == ()
+    assert curve_of(hazards_of([], 1000.0)) == ()
+
+
+def test_where_nobody_has_lived_so_long_the_group_below_tells() -> None:
+    """All of the hot group return within 2 s. Which of them would return later is not known, but
+    half of those used once that are still there after 50 s do; many watches outweigh that."""
+    once, hot = watches(1, 50, 100, 50.0), watches(2, 10, 10, 2.0)
+    alone = hazards_of(hot, 1000.0)
+    below = hazards_of(once, 1000.0)
+    told = hazards_of(hot, 1000.0, below)
+    at = next(i for i, age_s in enumerate(AGES_S) if age_s > 50)
+    assert alone[at] == 0 and told[at] == pytest.approx(below[at]) == pytest.approx(0.5)
+    lasting = [*hot, *watches(2, 0, 99, 2.0)]
+    assert hazards_of(lasting, 1000.0, below)[at] == pytest.approx(0.5 / 100)
+    assert learn([*once, *hot], 1000.0)[2].curve[-1].until_s > 50, "kept that long, if it fits"
 
 
 @pytest.mark.parametrize(
