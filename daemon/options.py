@@ -116,6 +116,9 @@ class ServeOptions:
         str, Parameter(help=f"How weights are kept: {', '.join(WEIGHT_KINDS)}; of the cpu driver.")
     ] = "auto"
     driver: Annotated[str, Parameter(help="Device driver: cpu or cuda.")] = "cpu"
+    tensor_parallel: Annotated[
+        Whole, Parameter(help="GPUs that compute the model together (driver cuda).")
+    ] = 1
     threads: Annotated[MaybeWhole, Parameter(help="Of the cpu driver; default: all cores.")] = None
     policy: Annotated[str, Parameter(help="progress, fcfs or retract.")] = "progress"
     swap_dir: Annotated[str | None, Parameter(help="Directory of a swap file.")] = None

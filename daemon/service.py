@@ -98,6 +98,7 @@ def _boot(model: str, options: ServeOptions, log: FilteringBoundLogger) -> Sysca
         return boot(
             model,
             driver=options.driver,
+            tensor_parallel=options.tensor_parallel,
             policy=options.policy,
             device_pages=options.device_pages,
             host_pages=options.host_pages,

@@ -63,6 +63,8 @@ class BootOptions:
     swap_resume: bool = False
     """Bring back the processes that waited for input when the last kernel of `image_dir` ended; if
     not, their images are wiped."""
+    tensor_parallel: int = 1
+    """GPUs that compute the model together; of the cuda driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
         kernel = make_kernel(
             device, options.policy, options.params, tunables, image.config.eos_tokens
         )
-        kernel.images.model, kernel.images.kv_dtype = image.fingerprint, options.kv_dtype
+        kernel.images.model, kernel.images.kv_dtype = image.fingerprint, _page_format(options)
         if options.driver == "cpu":
             kernel.images.weights = _choose_weights(options)
         kernel.images.thaw = partial(TextStream.thaw, image.tokenizer)
@@ -163,15 +165,22 @@ def _check(options: BootOptions) -> Tunables:
     if options.weights not in WEIGHT_KINDS:
         kinds = ", ".join(WEIGHT_KINDS)
         raise _invalid(f"weights must be one of {kinds}, not {options.weights!r}")
-    for name in ("device_pages", "host_pages", "page_tokens", "threads", "swap_bytes"):
+    for name in (
+        "device_pages", "host_pages", "page_tokens", "threads", "swap_bytes", "tensor_parallel",
+    ):  # fmt: skip
         value = getattr(options, name)
         low = 0 if name == "host_pages" else 1
-        if value is None and name != "page_tokens":
+        if value is None and name not in ("page_tokens", "tensor_parallel"):
             continue
         if isinstance(value, bool) or not isinstance(value, int):
             raise _invalid(f"{name} must be a whole number, not {value!r}")
         if value < low:
             raise _invalid(f"{name} must be at least {low}, not {value}")
+    if options.tensor_parallel > 1 and options.driver != "cuda":
+        raise _invalid(
+            f"tensor_parallel={options.tensor_parallel} is of the cuda driver, and driver="
+            f"{options.driver!r}; boot with driver='cuda', or with tensor_parallel=1"
+        )
     if (options.swap_dir is None) != (options.swap_bytes is None):
         raise _invalid("swap_dir and swap_bytes go together: where the swap file is, and its size")
     if options.swap_dir is not None and not isinstance(options.swap_dir, str):
@@ -200,6 +209,12 @@ def _choose_weights(options: BootOptions) -> WeightKind:
     from tokenix.drivers.cpu.dense import choose_weights
 
     return choose_weights(cast(WeightKind, options.weights))
+
+
+def _page_format(options: BootOptions) -> str:
+    """What a page holds, for images: the order of heads in it depends on the number of GPUs."""
+    ranks = options.tensor_parallel
+    return options.kv_dtype if ranks == 1 else f"{options.kv_dtype} on {ranks} GPUs"
 
 
 def _tell_part(progress: Progress, stage: str, part: float) -> None:
@@ -256,9 +271,12 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
 
 def _open_gpu(options: BootOptions, image: "ProgramImage", progress: Progress | None) -> Device:
     """OSError ENODEV says why there is no GPU to use."""
+    from tokenix.models.registry import load_weights
+
     try:
         from tokenix.drivers.cuda.arena import FrameShape
         from tokenix.drivers.cuda.device import CudaDevice
+        from tokenix.drivers.cuda.ranks.device import ParallelDevice, check_ranks
         from tokenix.drivers.cuda.sizing import choose_frames, choose_slots
     except ImportError as missing:
         raise error(
@@ -266,11 +284,17 @@ def _open_gpu(options: BootOptions, image: "ProgramImage", progress: Progress | 
         ).as_os_error() from None
     config, kv_dtype = image.config, cast(KvKind, options.kv_dtype)
     frames, host = options.device_pages, options.host_pages
+    ranks = options.tensor_parallel
     try:
-        shape = FrameShape.of(config, options.page_tokens, kv_dtype)
-        frames = choose_frames(config, shape, "bf16") if frames is None else frames
-        host = choose_slots(frames, shape) if host is None else host
-        return CudaDevice(
+        part = check_ranks(config, ranks)
+        shape = FrameShape.of(part, options.page_tokens, kv_dtype)
+        frames = choose_frames(config, shape, "bf16", ranks) if frames is None else frames
+        host = choose_slots(frames, shape, ranks) if host is None else host
+        device: Callable[..., Device] = CudaDevice
+        if ranks > 1:
+            weights = partial(load_weights, options.model)
+            device = partial(ParallelDevice, ranks=ranks, open_weights=weights)
+        return device(
             config,
             image.weights,
             frames=frames,

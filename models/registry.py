@@ -12,6 +12,7 @@ from tokenix.models.image_error import EINVAL, ENOENT, image_error
 
 if TYPE_CHECKING:
     from tokenix.models.image import ProgramImage, Progress
+    from tokenix.models.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,11 @@ def load_image(name_or_path: str | Path, progress: "Progress | None" = None) -> 
         name = path.resolve().name if path.is_dir() else path.stem
     load = load_hf if path.is_dir() else load_gguf
     return load(path, name, progress or no_progress)
+
+
+def load_weights(name_or_path: str | Path) -> "Weights":
+    """The weights of `load_image` alone, in whatever process."""
+    return load_image(name_or_path).weights
 
 
 def _in_directory(folder: Path) -> Path:

@@ -1,69 +1,15 @@
 """The whole kernel with the CUDA device on the fake GPU: forced preemption and little memory change
 no token."""
 
-from concurrent.futures import wait
-
 import pytest
 
-from tokenix.drivers.sampling import SamplingParams
-from tokenix.kernel.boot import make_kernel
-from tokenix.kernel.calls import Principal, Read, Spawn, Swapon
-from tokenix.kernel.loop import Pump
-from tokenix.kernel.params import Params
+from tokenix.kernel.calls import Read, Spawn, Swapon
 from tokenix.sched.plan import PauseMode
-from tokenix.sched.tunables import Tunables, retune
 from tokenix.tests.cuda import rig
+from tokenix.tests.cuda.whole import NEW, Kernel, sampling
 from tokenix.tests.device.machine import words
-from tokenix.tests.rude import RudeScheduler
-from tokenix.tests.syscalls.conftest import PATIENT
 
-ROOT = Principal("default", root=True)
-PATIENCE_S = 100.0
-NEW = 24
 PROMPTS = [words(length, rig.TINY.vocab_tokens, seed) for seed, length in enumerate((3, 20, 33, 9))]
-
-
-class Kernel:
-    """A kernel and its pump over a device of `frames` frames and `slots` slots."""
-
-    def __init__(self, frames, slots, seed=1, modes=(), **options):
-        device = rig.device(seed, frames=frames, host_slots=slots, **options)
-        kernel = make_kernel(device, "progress", Params(poison=True), retune(Tunables(), PATIENT))
-        if modes:
-            kernel.scheduler = RudeScheduler(kernel.scheduler, 3, modes, seed)
-        self.scheduler = kernel.scheduler
-        self.pump = Pump(kernel, device)
-
-    def ask(self, request):
-        return self.pump.submit(request, ROOT)[1].result(PATIENCE_S)
-
-    def outputs(self, prompts):
-        """Tokens of all prompts, half of them drawn by seeds, at once."""
-        pids = [
-            self.ask(Spawn(tuple(prompt), sampling=sampling(i), max_tokens=NEW))
-            for i, prompt in enumerate(prompts)
-        ]
-        return [self.tokens(pid) for pid in pids]
-
-    def tokens(self, pid):
-        found = []
-        while True:
-            (future,), _ = wait([self.pump.submit(Read(pid), ROOT)[1]], PATIENCE_S)
-            result = future.result(0)
-            found += [output.token for output in result.outputs]
-            if result.eof:
-                assert result.reason.value == "length", result.error
-                return found
-
-    def close(self):
-        self.pump.close()
-        assert rig.failures() == []
-
-
-def sampling(i):
-    if i % 2 == 0:
-        return SamplingParams()
-    return SamplingParams(temperature=0.9, top_p=0.95, seed=i, repetition_penalty=1.1)
 
 
 @pytest.fixture(scope="module")

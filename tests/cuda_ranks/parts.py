@@ -3,6 +3,8 @@
 A rank's process imports this to build its part, so importing it makes the fake GPU of a process.
 """
 
+import errno
+import signal
 from dataclasses import replace
 from functools import partial
 
@@ -23,11 +25,13 @@ def open_weights(config=CONFIG) -> Weights:
     return RandomWeights(config)
 
 
-class Forgetful(fake.CpuDense):
-    """A rank that cannot be built."""
+def no_weights() -> Weights:
+    raise OSError(errno.ENOENT, "no weights here")
 
-    def __init__(self, driver, stream):
-        raise MemoryError("no room for it")
+
+def weights_that_take_for_ever() -> Weights:
+    signal.pause()
+    raise AssertionError("nobody sends a signal")
 
 
 def device(ranks=2, config=CONFIG, seed=1, **options):
@@ -46,6 +50,5 @@ def device(ranks=2, config=CONFIG, seed=1, **options):
         config,
         open_weights(config),
         ranks=ranks,
-        open_weights=partial(open_weights, config),
-        **settings | options,
+        **{"open_weights": partial(open_weights, config)} | settings | options,
     )

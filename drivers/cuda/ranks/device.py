@@ -33,6 +33,15 @@ PATIENCE_S = 60.0
 """A rank that has not done a command for so long is lost: many times what the longest takes."""
 
 
+def check_ranks(config: ModelConfig, ranks: int) -> ModelConfig:
+    """The part of a model that each rank computes. OSError EINVAL if there are no such parts,
+    ENODEV if there are too few GPUs."""
+    check_shards(config, ranks)
+    if ranks > 1:
+        check_count(ranks)
+    return Shard(0, ranks).config(config)
+
+
 class ParallelDevice(CudaDevice):
     """Keeps `drivers.device.Device`, as `CudaDevice` does with one GPU; GPUs 0 to `ranks` - 1.
 
@@ -62,10 +71,8 @@ class ParallelDevice(CudaDevice):
         dense_by: MakeDense = torch_dense,
         kernels_by: MakeKernels = compiled_kernels,
     ) -> None:
-        check_shards(config, ranks)
-        shard = Shard(0, ranks)
-        shape = FrameShape.of(shard.config(config), page_tokens, kv_dtype)
-        check_count(ranks)
+        part, shard = check_ranks(config, ranks), Shard(0, ranks)
+        shape = FrameShape.of(part, page_tokens, kv_dtype)
         with _memory_file("meeting") as meeting, _memory_file("slots") as slots:
             os.ftruncate(slots, max(1, host_slots * ranks * shape.stride_bytes))
             memory = mmap.mmap(slots, 0)
@@ -89,10 +96,10 @@ class ParallelDevice(CudaDevice):
 
             try:
                 super().__init__(
-                    shard.config(config), ShardWeights(weights, shard), frames=frames,
-                    host_slots=host_slots, page_tokens=page_tokens, kv_dtype=kv_dtype, dense=dense,
-                    progress=progress, rank=Rank(shard, memory, meet), faults=faults,
-                    dense_by=dense_by, kernels_by=kernels_by,
+                    part, ShardWeights(weights, shard), frames=frames, host_slots=host_slots,
+                    page_tokens=page_tokens, kv_dtype=kv_dtype, dense=dense, progress=progress,
+                    rank=Rank(shard, memory, meet), faults=faults, dense_by=dense_by,
+                    kernels_by=kernels_by,
                 )  # fmt: skip
             except RanksLost as lost:
                 raise OSError(lost.errno, str(lost)) from None

@@ -35,6 +35,8 @@ from tokenix.drivers.cuda.ranks.spec import MemberSpec
 from tokenix.drivers.ops import Command, Forward, Poison
 from tokenix.mm.ids import Ticket
 
+PROGRAM = "tokenix.drivers.cuda.ranks.process"
+
 START_S = 300.0
 """Without a sign of life from a process that loads weights."""
 
@@ -100,8 +102,14 @@ class Team:
     """All ranks but the first. Any thread may ask; each rank gets commands in the order in which
     they were asked."""
 
-    def __init__(self, specs: Sequence[MemberSpec], fds: Sequence[int], patience_s: float) -> None:
-        """fds: descriptors that the specs name."""
+    def __init__(
+        self,
+        specs: Sequence[MemberSpec],
+        fds: Sequence[int],
+        patience_s: float,
+        program: str = PROGRAM,
+    ) -> None:
+        """fds: descriptors that the specs name. program: a module; another one for tests."""
         self._patience_s = patience_s
         self._sending = threading.Lock()
         """Held while messages are written, which may take until their reader is killed."""
@@ -112,7 +120,7 @@ class Team:
         self._abort: Callable[[], None] | None = None
         self._complaint: tuple[str, int] | None = None
         self._lost: RanksLost | None = None
-        self._members = [_start(spec, fds) for spec in specs]
+        self._members = [_start(program, spec, fds) for spec in specs]
         self._bell, self._ringer = Pipe(duplex=False)
         self._thread = threading.Thread(target=self._watch, name="tokenix-ranks", daemon=True)
         self._thread.start()
@@ -272,11 +280,11 @@ class Team:
                 member.connection.close()
 
 
-def _start(spec: MemberSpec, fds: Sequence[int]) -> _Member:
+def _start(program: str, spec: MemberSpec, fds: Sequence[int]) -> _Member:
     ours, theirs = Pipe()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tokenix.drivers.cuda.ranks.process", str(theirs.fileno())],
+            [sys.executable, "-m", program, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno(), *fds],
             start_new_session=True,  # Ctrl-C on a terminal is for us

@@ -1,0 +1,196 @@
+"""Four ranks compute what one does, whatever happens to pages."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("cuda.bindings.driver")
+
+from tokenix.drivers.ops import CopyDone, CopyFailed, RowFault
+from tokenix.drivers.sampling import SamplingParams
+from tokenix.tests.cuda import fake as fakes
+from tokenix.tests.cuda import rig
+from tokenix.tests.device.machine import GREEDY, Harness, Machine, same, words
+
+fakes.load()
+parts = pytest.importorskip("tokenix.tests.cuda_ranks.parts")
+
+VOCAB = parts.CONFIG.vocab_tokens
+RANKS = 4
+SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=5, logprobs=2)
+TOLERANCE = 1e-4
+NEW = 5
+
+
+def machine(make):
+    return Machine(Harness("cuda", VOCAB, 16, lambda f, s, page: make(f, s), tolerance=TOLERANCE))
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    fakes.load().reset()
+    made = machine(lambda f, s: parts.device(RANKS, frames=f, host_slots=s))
+    yield made
+    made.close()
+    assert rig.failures() == []
+
+
+@pytest.fixture(scope="module")
+def one(ranks):
+    """Made later: a device starts with a clean fake GPU."""
+    weights = parts.open_weights()
+    made = machine(
+        lambda f, s: rig.device(config=parts.CONFIG, weights=weights, frames=f, host_slots=s)
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def generation():
+    """One that no slot had."""
+    return next(_generations)
+
+
+_generations = count(1)
+
+
+def procs(bench):
+    return [
+        bench.proc(words(length, VOCAB, seed), range(6 * seed, 6 * seed + 4), params)
+        for seed, (length, params) in enumerate([(3, GREEDY), (20, SAMPLED), (40, GREEDY)])
+    ]
+
+
+def drawn(bench):
+    some = procs(bench)
+    bench.decode(*some, tokens=NEW)
+    return [proc.drawn for proc in some]
+
+
+@pytest.fixture(scope="module")
+def plain(one):
+    return drawn(one)
+
+
+def equal(a, b):
+    return all(same(x, y, TOLERANCE) for x, y in zip(a, b, strict=True))
+
+
+def test_they_are_a_device_of_whole_pages(ranks, one):
+    told, alone = ranks.device.info(), one.device.info()
+    for name in ("name", "frames", "frame_bytes", "host_slots", "vocab_tokens", "page_tokens"):
+        assert getattr(told, name) == getattr(alone, name), name
+    assert told.max_context_tokens == alone.max_context_tokens
+
+
+def test_they_draw_what_one_draws(ranks, plain):
+    """Prompts together, then decodes: eager, captured, replayed."""
+    assert equal(drawn(ranks), plain)
+
+
+def test_chunks_and_batches_change_nothing(ranks, plain):
+    some = procs(ranks)
+    while some[2].done < 32:
+        ranks.step(some[2], chunk=8)
+    ranks.decode(some[2], tokens=2)
+    ranks.decode(some[0], tokens=NEW)
+    ranks.decode(some[1], some[2], tokens=NEW - 2)
+    ranks.decode(some[1], tokens=2)
+    assert equal([proc.drawn for proc in some], plain)
+
+
+def test_preempted_and_brought_back_elsewhere(ranks, plain, generation):
+    """All ranks' parts leave and come back: what was left behind is poisoned on all of them."""
+    some = procs(ranks)
+    ranks.decode(*some, tokens=2)
+    pages = [(frame, i, generation) for i, frame in enumerate((6, 7, 12, 13, 14))]
+    assert isinstance(ranks.swap_out(*pages), CopyDone)
+    ranks.wipe(6, 7, 12, 13, 14)
+    back = (25, 24, 30, 20, 31)
+    loaded = [(slot, generation, to) for (_, slot, _), to in zip(pages, back, strict=True)]
+    assert isinstance(ranks.swap_in(*loaded), CopyDone)
+    some[1].move(back[:2])
+    some[2].move(back[2:])
+    ranks.decode(*some, tokens=NEW - 2)
+    assert equal([proc.drawn for proc in some], plain)
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_a_slot_has_a_part_of_each_rank(ranks, rank, generation):
+    """A bit of any of them that changes makes the slot one that is not served."""
+    slots = ranks.device._slots
+    proc = ranks.proc(words(16, VOCAB), [3])
+    ranks.step(proc)
+    ranks.swap_out((3, 1, generation), (3, 2, generation))
+    part = slots.page_bytes // RANKS
+    assert bytes(slots.peek(1)[rank * part :][:part]) == bytes(slots.peek(2)[rank * part :][:part])
+    assert slots.peek(1)[rank * part :][:part].any()
+    slots.peek(1)[rank * part + 5] ^= 1
+    failed = ranks.swap_in((1, generation, 8), (2, generation, 9))
+    assert isinstance(failed, CopyFailed) and failed.bad == (0,)
+    assert "checksum" in failed.reason
+
+
+def test_poison_is_everywhere(ranks, generation):
+    ranks.wipe(3)
+    ranks.swap_out((3, 1, generation))
+    words_found = ranks.device._slots.peek(1).view("u4")
+    assert set(words_found.tolist()) == {ranks.device._arena.shape.poison}
+
+
+def test_a_fork_has_pages_of_its_own(ranks, plain):
+    some = procs(ranks)
+    ranks.decode(*some, tokens=2)
+    for source, to in ((12, 25), (13, 26), (14, 27)):
+        ranks.copy_frame(source, to)
+    ranks.wipe(12, 13, 14)
+    some[2].move((25, 26, 27))
+    ranks.decode(*some, tokens=NEW - 2)
+    assert equal([proc.drawn for proc in some], plain)
+
+
+def test_through_the_swap_file(ranks, plain, generation, tmp_path):
+    """Whole pages on the disk."""
+    some = procs(ranks)
+    ranks.decode(*some, tokens=2)
+    assert ranks.swap_on(tmp_path, 4).blocks == 4
+    ranks.swap_out((0, 3, generation))
+    ranks.store((3, generation, 2, generation))
+    ranks.swap_out((1, 3, generation + 1000))
+    ranks.fetch((2, generation, 4, generation))
+    ranks.wipe(0)
+    assert isinstance(ranks.swap_in((4, generation, 21)), CopyDone)
+    ranks.swap_off()
+    some[0].move((21,))
+    ranks.decode(*some, tokens=NEW - 2)
+    assert equal([proc.drawn for proc in some], plain)
+
+
+def test_a_frame_that_there_is_not_fails_its_copy_alone(ranks, plain):
+    failed = ranks.swap_out((99, 1, 7))
+    assert isinstance(failed, CopyFailed) and "outside the arena" in failed.reason
+    assert equal(drawn(ranks), plain)
+
+
+def test_a_row_that_cannot_run_fails_alone(ranks, plain):
+    """On all ranks alike, or they would not be in step."""
+    bad = ranks.proc(words(40, VOCAB), [5])
+    good = procs(ranks)
+    results = ranks.step(*good, bad)
+    assert isinstance(results[-1], RowFault)
+    ranks.decode(*good, tokens=NEW - 1)
+    assert equal([proc.drawn for proc in good], plain)
+
+
+def test_too_few_gpus_are_counted(ranks):
+    config = replace(parts.CONFIG, heads=8, kv_heads=8)
+    with pytest.raises(OSError, match=r"tensor_parallel=8 needs 8 GPUs, and there are 4.*fewer"):
+        parts.device(8, config)
+
+
+def test_a_rank_that_cannot_be_built_says_why(ranks):
+    with pytest.raises(OSError, match=r"GPU 1 \(pid \d+\) cannot start: no weights here"):
+        parts.device(2, open_weights=parts.no_weights)
