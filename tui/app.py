@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -31,11 +32,15 @@ from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.source import Source, View
 from tokenix.tui.themes import DARK, LIGHT, PLAIN
 from tokenix.tui.widgets.drawn import Piece
+from tokenix.tui.widgets.headline import Headline
 
 Answer = TypeVar("Answer")
 
 REFRESHES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between looks that the keys step through."""
+
+SILENT_S = 2.0
+"""A machine that has not answered for so long is said to be silent."""
 
 SPEEDS = (1 / 16, 64.0)
 """Least and greatest of a recording."""
@@ -84,6 +89,8 @@ class TopApp(App[None]):
         self.frozen = False
         self.listing = Listing(self.history, sorted_by=settings.sort, prompts=settings.prompts)
         self._trouble = ""
+        self._acting: threading.Thread | None = None
+        """What was done to the machine last."""
         self.playback = source if isinstance(source, Replay) else None
         self._puller = Puller(source, settings.refresh, self._deliver)
 
@@ -91,6 +98,7 @@ class TopApp(App[None]):
         self.theme = PLAIN if self.no_color else self.settings.theme
         self.set_keymap(dict(self.settings.keys))
         self._puller.start()
+        self.set_interval(SILENT_S / 2, self._notice_silence)
 
     def on_unmount(self) -> None:
         self._puller.stop()
@@ -135,10 +143,25 @@ class TopApp(App[None]):
         self._puller.taken()
 
     def _tell(self) -> None:
-        """The screen in front that there is something new; while the program begins or ends there
-        is none."""
+        """The screen in front that there is something new, and what can be seen below a dialog."""
+        for screen in self._in_sight():
+            screen.post_message(Looked())
+
+    def _notice_silence(self) -> None:
+        if self._puller.silent_s >= SILENT_S:
+            for screen in self._in_sight():
+                for headline in screen.query(Headline):
+                    headline.show(*self.headline())
+
+    def _in_sight(self) -> list[Screen[Any]]:
+        """Dialogs, and the screen below them; while the program begins or ends there is none."""
+        found: list[Screen[Any]] = []
         with contextlib.suppress(ScreenStackError):
-            self.screen.post_message(Looked())
+            for screen in reversed(self.screen_stack):
+                found.append(screen)
+                if not isinstance(screen, ModalScreen):
+                    break
+        return found
 
     def headline(self) -> tuple[list[Piece], list[Piece], list[Piece]]:
         """What the first line says: left, the views, right."""
@@ -159,7 +182,12 @@ class TopApp(App[None]):
     def _condition(self) -> list[Piece]:
         """Whether what is shown is now."""
         if self.playback is not None:
+            if self._trouble:
+                return [(f"{self._trouble} ", "error!")]
             return _playing(self.playback, self.frozen)
+        silent_s = self._puller.silent_s
+        if silent_s >= SILENT_S:
+            return [("no answer ", "error!"), (f"for {silent_s:.0f} s ", "text")]
         if self._trouble:
             return [("trying again", "error!"), (f": {self._trouble} ", "muted")]
         word: Piece = ("frozen ", "warning!") if self.frozen else ("live ", "success!")
@@ -172,16 +200,17 @@ class TopApp(App[None]):
         work: Callable[[View], Answer],
         then: Callable[[Answer], object],
         failed: Callable[[OSError], object] | None = None,
-    ) -> None:
+        after: threading.Thread | None = None,
+    ) -> threading.Thread:
         """Do `work` in a thread, then `then` with its answer here; an error is shown, if nobody
-        takes it."""
+        takes it. `after` an earlier question has ended."""
 
         def show(problem: OSError) -> None:
             self.notify(problem.strerror or str(problem), severity="error")
 
-        ask(
+        return ask(
             self.source, work, lambda answer: self.call_later(then, answer),
-            lambda problem: self.call_later(failed or show, problem),
+            lambda problem: self.call_later(failed or show, problem), after,
         )  # fmt: skip
 
     def may_act(self) -> bool:
@@ -198,7 +227,7 @@ class TopApp(App[None]):
             self._puller.hurry()
 
         if self.may_act():
-            self.ask(work, then)
+            self._acting = self.ask(work, then, after=self._acting)
 
     def open_process(self, pid: Pid) -> None:
         """The screen of one process."""

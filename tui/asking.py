@@ -1,7 +1,8 @@
 """The threads that talk to a machine, so that the screen never waits for one.
 
-One thread looks, at its own rate; each question of a screen has a thread of its own. They are not
-waited for at the end: closing the source wakes them.
+One thread looks, at its own rate; each question of a screen has a thread of its own; what is done
+to the machine is done in the order of the keys. They are not waited for at the end: closing the
+source wakes them.
 """
 
 import threading
@@ -29,11 +30,18 @@ class Puller:
         self._ready = threading.Event()
         self._soon = threading.Event()
         self._stopped = False
+        self._asked_s: float | None = None
         self._ready.set()
         self._thread = threading.Thread(target=self._run, name="tokenix-top", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the source has not answered the look that it was asked for."""
+        asked_s = self._asked_s
+        return 0.0 if asked_s is None else time.monotonic() - asked_s
 
     def taken(self) -> None:
         """What was delivered last is on the screen."""
@@ -52,11 +60,12 @@ class Puller:
     def _run(self) -> None:
         while not self._stopped:
             self._ready.clear()
-            began_s = time.monotonic()
+            self._asked_s = began_s = time.monotonic()
             try:
                 found: Snapshot | Exception = self._source.pull()
             except Exception as problem:
                 found = problem
+            self._asked_s = None
             if self._stopped:
                 return
             self._deliver(found)
@@ -70,10 +79,14 @@ def ask(
     work: Callable[[View], Answer],
     then: Callable[[Answer], object],
     failed: Callable[[OSError], object],
-) -> None:
-    """Do `work` in a thread; `then` or `failed` is called there."""
+    after: threading.Thread | None = None,
+) -> threading.Thread:
+    """Do `work` in a thread, which is returned, when that of an earlier question has ended; `then`
+    or `failed` is called there."""
 
     def run() -> None:
+        if after is not None:
+            after.join()
         try:
             answer = work(source.view())
         except OSError as problem:
@@ -81,4 +94,6 @@ def ask(
         else:
             then(answer)
 
-    threading.Thread(target=run, name="tokenix-top-ask", daemon=True).start()
+    thread = threading.Thread(target=run, name="tokenix-top-ask", daemon=True)
+    thread.start()
+    return thread

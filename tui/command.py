@@ -130,7 +130,7 @@ def _source(socket: str | None, demo: bool, replay: Path | None, speed: float) -
 
 def _print(source: Source, chosen: Settings, as_json: bool) -> None:
     """Two looks, as rates take two; the second one is printed."""
-    from tokenix.tui import text
+    from tokenix.tui import glyphs, text
     from tokenix.tui.model.history import History
     from tokenix.tui.model.listing import Listing
 
@@ -144,7 +144,8 @@ def _print(source: Source, chosen: Settings, as_json: bool) -> None:
     listing = Listing(history, sorted_by=chosen.sort, prompts=chosen.prompts)
     listing.take(look.processes)
     width = shutil.get_terminal_size((text.WIDTH, 0)).columns
-    stdout.write(text.as_text(look, history, listing, width))
+    found = text.as_text(look, history, listing, width)
+    stdout.write(glyphs.fitted(found, sys.stdout.encoding))
 
 
 def _take(source: Source, history: History) -> Snapshot:
@@ -158,6 +159,8 @@ def _open(source: Source, chosen: Settings) -> None:
     in_browser = "TEXTUAL_DRIVER" in os.environ
     if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("tokenix top needs a terminal; --once and --json print one look")
+    from tokenix.tui import glyphs
+
     try:
         from tokenix.tui.app import TopApp
     except ModuleNotFoundError as problem:
@@ -168,6 +171,7 @@ def _open(source: Source, chosen: Settings) -> None:
     for name in chosen.keys:
         if name not in app.action_names():
             raise UsageError(f"[top.keys]: no action {name!r}; the help (?) has all names")
+    glyphs.fall_back(sys.__stderr__)  # where Textual draws
     app.run()
     if app.failure is not None:
         raise app.failure

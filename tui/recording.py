@@ -6,6 +6,7 @@ import gzip
 import os
 import threading
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -89,8 +90,9 @@ class Recorder:
 
 
 def read_lines(path: Path) -> tuple[list[bytes], list[float]]:
-    """The looks of a recording as they are written, and when each was taken. A last line that is
-    not whole is left out. OSError: ENOENT and its like; EINVAL: it is no recording."""
+    """The looks of a recording as they are written, and when each was taken: never before another
+    one, even if the clock was put back. A last line that is not whole is left out. OSError: ENOENT
+    and its like; EINVAL: it is no recording, or a line of it is damaged."""
     with _open(path, "rb") as file:
         try:
             lines = file.read().split(b"\n")
@@ -106,10 +108,14 @@ def read_lines(path: Path) -> tuple[list[bytes], list[float]]:
     if not looks:
         raise _no_recording(path, "there are no looks in it")
     decoder = msgspec.json.Decoder(Moment)
-    try:
-        return looks, [decoder.decode(line).taken_s for line in looks]
-    except msgspec.DecodeError as problem:
-        raise _no_recording(path, str(problem)) from None
+    times: list[float] = []
+    for line in looks:
+        try:
+            times.append(decoder.decode(line).taken_s)
+        except msgspec.DecodeError as problem:
+            what = f"{os.fspath(path)}: line {len(times) + 2} is damaged: {problem}"
+            raise OSError(errno.EINVAL, what) from None
+    return looks, list(accumulate(times, max))
 
 
 def _no_recording(path: Path, why: str) -> OSError:

@@ -20,7 +20,7 @@ def as_text(look: Snapshot, history: History, listing: Listing, width: int) -> s
     lines = [f"{look.machine}  {look.controls.get('policy', '')}  up {look.time_s:.0f} s"]
     lines += [_plain(phrases.tier_line(t, width // 2, figures.page_bytes)) for t in figures.tiers]
     lines += [_plain(phrases.rates(figures)), _plain(phrases.traffic(figures))]
-    lines += [_plain(phrases.states(figures)), _plain(phrases.queue(figures))]
+    lines += [_plain(phrases.states(figures, width)), _plain(phrases.queue(figures))]
     lines += ["first token  " + _plain(phrases.first_token(each)) for each in figures.first]
     lines += [_plain(phrases.stalls(figures)), ""]
     shown = columns.fitting(width, listing.sorted_by)

@@ -2,6 +2,7 @@
 
 import errno
 import re
+import threading
 
 import pytest
 from textual.binding import Binding
@@ -11,7 +12,7 @@ from tokenix.tests.tui.pilots import play, toasts, until, words
 from tokenix.tests.tui.worlds import Still, crowd, look, process
 from tokenix.tui.app import TopApp
 from tokenix.tui.model.narrator import Narrator
-from tokenix.tui.screens.dialogs import Choice, Confirm
+from tokenix.tui.screens.dialogs import Choice
 from tokenix.tui.screens.help import Help
 from tokenix.tui.screens.main import FORMS, MainScreen
 from tokenix.tui.settings import Settings
@@ -118,99 +119,6 @@ def test_find_narrows_the_table_as_it_is_typed():
         assert not app.screen.query_one("#search", Input).has_class("open")
 
     play(machine(), story)
-
-
-# ---- acts ----
-
-
-ACTS = [
-    ("s", "kill 1 STOP"),
-    ("c", "kill 1 CONT"),
-    ("f7", "nice 1 -1"),
-    ("f8", "nice 1 1"),
-    ("f9 down down enter", "kill 1 STOP"),
-    ("k end enter", "kill 1 CONT"),
-    ("k enter y", "kill 1 TERM"),
-    ("k down enter enter", "kill 1 KILL"),
-    ("down down s", "kill 3 STOP"),
-]
-TAKEN_BACK = ["k escape", "k q", "k enter n", "k enter escape", "k enter q"]
-
-
-def test_acts_reach_the_machine():
-    source = machine()
-    done = source.machine.done
-
-    async def story(app, pilot):
-        for keys, act in ACTS:
-            done.clear()
-            app.clear_notifications()
-            await pilot.press("home", *keys.split())
-            await until(pilot, lambda: done, act)
-            assert [" ".join(map(str, each)) for each in done] == [act]
-            await until(pilot, lambda: toasts(app), "its report")
-            assert isinstance(app.screen, MainScreen)
-
-    play(source, story)
-
-
-def test_acts_that_are_taken_back_do_nothing():
-    source = machine()
-
-    async def story(app, pilot):
-        for keys in TAKEN_BACK:
-            await pilot.press(*keys.split())
-            await pilot.pause()
-            assert isinstance(app.screen, MainScreen), keys
-        await pilot.press("c")
-        await until(pilot, lambda: source.machine.done, "the one act")
-
-    play(source, story)
-    assert source.machine.done == [("kill", 1, "CONT")]
-
-
-def test_what_destroys_is_asked_twice_and_names_the_process():
-    async def story(app, pilot):
-        await pilot.press("k", "enter")
-        assert isinstance(app.screen, Confirm)
-        assert "process 1 of globex" in words(app)
-
-    play(machine(), story)
-
-
-def test_the_signal_goes_to_the_process_that_was_chosen_even_if_it_has_moved():
-    later = look(2.0, [process(9, lead_s=50.0), *crowd(3)])
-    source = Still(look(processes=crowd(3)))
-
-    async def story(app, pilot):
-        await pilot.press("k")
-        source.looks = [later]
-        await until(pilot, lambda: app.snapshot is later, "the next look")
-        await pilot.press("end", "enter")
-        await until(pilot, lambda: source.machine.done, "the act")
-
-    play(source, story, sort="lead")
-    assert source.machine.done == [("kill", 1, "CONT")]
-
-
-def test_what_is_not_permitted_is_said():
-    async def story(app, pilot):
-        await pilot.press("s")
-        await until(pilot, lambda: toasts(app), "the error")
-        assert toasts(app) == ["process 13 is another tenant's"]
-        await until(pilot, lambda: "process 13 is another" in words(app), "it on the screen")
-
-    play(Still(look(processes=[process(13)])), story)
-
-
-def test_without_processes_no_key_does_harm():
-    async def story(app, pilot):
-        await pilot.press(
-            "s", "k", "enter", "f7", "end", "pageup", "t", "r", "f", "slash", "escape"
-        )
-        assert isinstance(app.screen, MainScreen)
-
-    play(Still(look()), story)
 
 
 # ---- the program ----
@@ -373,6 +281,38 @@ def test_a_machine_that_is_gone_is_said_and_comes_back():
         await pilot.pause()
         assert "live" in words(app) and "trying" not in words(app)
         assert len(app.history.series["out_per_s"]) < 5, "its history is its own"
+
+    play(source, story)
+
+
+class Silent(Still):
+    """Answers once, then only when it is told to."""
+
+    def __init__(self, *looks):
+        super().__init__(*looks)
+        self.go = threading.Event()
+
+    def pull(self):
+        if self.pulls:
+            self.go.wait()
+        return super().pull()
+
+    def close(self):
+        self.go.set()
+        super().close()
+
+
+def test_a_machine_that_does_not_answer_is_said_until_it_does():
+    source = Silent(look(50.0, [process(1)]), look(60.0, [process(2)]))
+
+    async def story(app, pilot):
+        await until(pilot, lambda: "no answer for" in words(app), "the silence")
+        await pilot.press("o")
+        await until(pilot, lambda: re.search("no answer for [3-9]", words(app)), "how long it is")
+        assert "live" not in words(app)
+        source.go.set()
+        await until(pilot, lambda: "live" in words(app), "the answer")
+        assert [line.process.pid for line in app.listing.lines] == [2], "also below a dialog"
 
     play(source, story)
 

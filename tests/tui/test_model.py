@@ -2,18 +2,16 @@
 
 import pytest
 
-from tokenix.syscalls.types import TraceEvent
-from tokenix.tests.daemon.daemons import poll
+from tokenix.syscalls.types import Distribution, MeterSeries, MetricsReport
 from tokenix.tests.tui import worlds
 from tokenix.tests.tui.worlds import crowd, look, metrics, process
-from tokenix.tui.demo import Demo
 from tokenix.tui.model import columns, palette, phrases, plot
 from tokenix.tui.model.gauges import gauges
 from tokenix.tui.model.history import History, quantile
 from tokenix.tui.model.listing import Listing, fitted
-from tokenix.tui.model.narrator import Narrator
 from tokenix.tui.roll import ANSWERS, Roll
 from tokenix.tui.snapshot import Note
+from tokenix.tui.widgets import meters
 
 
 def listing(*processes, **choices):
@@ -31,12 +29,33 @@ def pids(found):
 
 def test_rates_are_growth_per_second():
     history = History()
-    history.take(look(1.0, output_tokens=100, computed_tokens=500, swap__pages_out=7))
-    history.take(look(3.0, output_tokens=140, computed_tokens=900, swap__pages_out=17))
+    history.take(look(1.0, output_tokens=100, computed_tokens=500))
+    history.take(look(3.0, output_tokens=140, computed_tokens=900))
     assert history.now("out_per_s") == 20
     assert history.now("in_per_s") == 180
-    assert history.now("swap_out_per_s") == 5
     assert list(history.series["out_per_s"]) == [0.0, 20.0]
+
+
+def test_what_comes_in_bursts_is_told_of_a_while():
+    history = History()
+    for second in range(100, 200):
+        moved = {"swap__pages_out": 10.0 * (second // 5), "swap__pages_in": 50.0}
+        history.take(look(float(second), preemptions=second // 10, **moved))
+        if second > 105:
+            assert history.moved_per_s() == (2.0, 0.0), "also between two bursts"
+    assert history.pauses() == 6
+    young = History()
+    young.take(look(2.0, swap__pages_out=8.0, preemptions=1))
+    assert (young.moved_per_s(), young.pauses()) == ((4.0, 0.0), 1)
+
+
+def test_the_same_look_again_keeps_the_figures():
+    history = History()
+    for seen in (look(1.0), last := look(2.0, output_tokens=40, swap__pages_in=6.0), last, last):
+        history.take(seen)
+    assert history.now("out_per_s") == 40
+    assert history.moved_per_s() == (0.0, 3.0)
+    assert len(history.series["out_per_s"]) == 2
 
 
 def test_another_machine_is_another_history():
@@ -114,7 +133,67 @@ def test_targets_stand_beside_the_latencies():
     assert (first.qos, first.p50_s, first.target_s) == ("interactive", 1.0, 1.0)
 
 
+def busy():
+    """Figures as wide as they come."""
+    history = History()
+    each = Distribution((40, 3, 1, 0), 0.0)
+    found = MetricsReport(
+        {"ttft_s": worlds.TTFT_BOUNDS},
+        tuple(
+            MeterSeries("acme", qos, {"stalls": 31}, {}, {"ttft_s": each})
+            for qos in ("interactive", "stream")
+        ),
+    )
+    history.take(look(100.0))
+    seen = look(
+        101.0, crowd(40), found, preemptions=77.0, processes__stopped=11.0, processes__zombie=888.0,
+        swap__pages_out=9e3, swap__pages_in=9e3, output_tokens=12_345.0, computed_tokens=99_999.0,
+    )  # fmt: skip
+    history.take(seen)
+    return gauges(seen, history)
+
+
+def test_nothing_is_cut_amid_a_word():
+    """Of the meters, in 80 columns and in panels of any width."""
+    figures = busy()
+    for width in (78, 100):
+        for line in meters.brief(figures, width):
+            assert sum(len(text) for text, _ in line) <= width, line
+    for width in range(21, 50):
+        lines = [*meters.first(figures, width), phrases.states(figures, width)]
+        for line in [*lines, phrases.levels(figures, width)]:
+            assert sum(len(text) for text, _ in line) <= width, (width, line)
+
+
+@pytest.mark.parametrize(
+    ("processes", "stalls", "words"),
+    [
+        ((process(1, lead_s=3.0), process(2, lead_s=-1.0, output_tokens=0)), 0, "no reader waited"),
+        ((process(1, lead_s=3.0),), 1, "1 token late"),
+        ((process(1, lead_s=3.0),), 7, "7 tokens late"),
+        ((process(1, lead_s=-40.0, state="stopped", held=("signal",)),), 7, "1 reader waits"),
+        ((process(1, lead_s=-1.0, state="zombie"), process(2, lead_s=None)), 0, "no reader waited"),
+    ],
+)
+def test_who_waits_for_text_is_told(processes, stalls, words):
+    history = History()
+    history.take(look(1.0))
+    history.take(seen := look(2.0, processes, metrics(stalls=stalls)))
+    assert "".join(text for text, _ in phrases.stalls(gauges(seen, history))) == words
+
+
 # ---- the table ----
+
+
+def test_a_table_without_lines_says_why():
+    found = Listing(History())
+    found.take((), 0)
+    assert "tokenix run" in found.emptiness
+    found.take((), 3)
+    assert found.emptiness == "3 run for other users; only root sees them"
+    found.take([process(1)])
+    found.search("no\x1bbody")
+    assert found.emptiness == "nothing has 'no?body'; Escape shows all"
 
 
 def test_natural_orders():
@@ -192,7 +271,10 @@ def test_the_cursor_stays_at_its_line_or_follows_its_process():
     found.move(1)
     found.take([process(1, lead_s=0.5), process(2, lead_s=5.0), process(3, lead_s=7.0)])
     assert found.chosen.pid == 2
-    found.follow = True
+    found.point(0)
+    assert not found.follow, "who stands first is looked at"
+    found.point(1)
+    assert found.follow, "keys in a row act on one process"
     found.take([process(1, lead_s=0.5), process(2, lead_s=0.1), process(3, lead_s=7.0)])
     assert (found.cursor, found.chosen.pid) == (2, 2)
     found.take([process(3)])
@@ -343,85 +425,3 @@ def test_of_a_crowd_those_that_are_gone_go_within_two_rounds():
     for _ in range(6):
         found = roll.take(shelf, ())
     assert [each.pid for each in found] == list(range(91, 101))
-
-
-# ---- the narrator ----
-
-
-def event(time_s, pid, kind, **detail):
-    return TraceEvent(1, time_s, pid, kind, tuple(detail.items()))
-
-
-def test_what_is_paused_and_comes_back_is_told_in_words():
-    narrator = Narrator(("Beginning.",))
-    paused = event(5.0, 3, "pause", lead_s=9.21, clean=25, pages=26)
-    back = event(9.0, 3, "pause-end", lead_s=0.41, paused_s=4.0)
-    said = [note.text for note in narrator.listen((paused, back), look(10.0))]
-    assert said == [
-        "Beginning.",
-        "3 is paused: its reader has 9.2 s of unread text. 25 of 26 pages were copied before, so "
-        "its memory is free within a step.",
-        "3 is back after 4.00s, 0.4 s before its reader would have noticed.",
-    ]
-
-
-def test_what_has_no_reader_is_not_told():
-    narrator = Narrator(())
-    events = [
-        event(5.0, 3, "pause", clean=25, pages=26),
-        event(6.0, 3, "pause-end", paused_s=1.0),
-        event(7.0, 4, "pause-end", lead_s=-0.5, paused_s=1.0),
-    ]
-    assert narrator.listen(events, look(8.0)) == ()
-
-
-def test_one_sentence_of_a_kind_in_a_while():
-    narrator = Narrator(())
-    events = [
-        event(at, pid, "pause", lead_s=9.0, clean=1, pages=1)
-        for pid, at in enumerate((1.0, 1.5, 3.0, 3.6), start=1)
-    ]
-    assert [note.time_s for note in narrator.listen(events, look(4.0))] == [1.0, 3.6]
-
-
-def test_bursts_first_tokens_refusals_and_the_sum():
-    narrator = Narrator(())
-    asked = process(7, qos="interactive", ttft_s=None, output_tokens=0)
-    spawns = [event(20.0, pid, "spawn") for pid in range(7, 12)]
-    first = narrator.listen(spawns, look(20.0, [asked], metrics(stalls=2), frames__free=10.0))
-    later = narrator.listen(
-        [event(20.5, 8, "exit", reason="refused", error="overloaded; retry after 0.1 s")],
-        look(20.6, [process(7, qos="interactive", ttft_s=0.08)]),
-    )
-    said = [note.text for note in later]
-    assert said == [
-        "5 requests come at once; memory is full: who has unread text makes room.",
-        "Until now 0 pauses, and 2 tokens came visibly late.",
-        "8 was refused: overloaded; retry after 0.1 s.",
-        "Short question 7 had its first token after 0.08s: it did not wait for a stream to end.",
-    ]
-    assert first == later[:2]
-    (quiet, *_) = Narrator(()).listen(spawns, look(1.0))
-    assert quiet.text == "5 requests come at once; there is room."
-
-
-# ---- the demonstration ----
-
-
-def test_a_demonstration_shows_the_idea():
-    """It pauses streams unseen, and short questions get on."""
-    demo = Demo()
-    try:
-        texts = set()
-
-        def told():
-            texts.update(note.text for note in demo.pull().notes)
-            return all(
-                any(word in text for text in texts) for word in ("is paused", "come at once")
-            )
-
-        poll(told, "what it is about")
-        assert {each.tenant for each in demo.pull().processes} >= {"acme", "globex", "initech"}
-        assert demo.view().vmstat()["preemptions"] > 0
-    finally:
-        demo.close()

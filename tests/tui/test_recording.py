@@ -121,6 +121,40 @@ def test_a_last_line_that_was_cut_off_is_left_out(tmp_path):
     assert Replay(path).length_s == 9
 
 
+def test_a_line_that_is_damaged_is_named(tmp_path):
+    path = ten_seconds(tmp_path / "looks")
+    lines = path.read_text().split("\n")
+    lines[3] = "gar" + lines[3]
+    path.write_text("\n".join(lines))
+    with pytest.raises(OSError, match="line 4 is damaged"):
+        Replay(path)
+
+
+def test_a_clock_that_was_put_back_does_not_matter(tmp_path):
+    path = ten_seconds(tmp_path / "looks")
+    head, *lines = path.read_text().strip().split("\n")
+    path.write_text("\n".join([head, *reversed(lines), ""]))
+    replay = Replay(path)
+    assert (replay.length_s, replay.position_s) == (0, 0)
+    assert replay.pull().time_s == 0, "the last one"
+
+
+def test_a_damaged_look_is_said_while_it_plays(tmp_path):
+    path = ten_seconds(tmp_path / "looks")
+    lines = path.read_text().split("\n")
+    lines[2] = '{"taken_s": ' + str(json.loads(lines[2])["taken_s"]) + "}"
+    path.write_text("\n".join(lines))
+    source = Replay(path, speed=1 / 16)
+
+    async def story(app, pilot):
+        source.skip(1)
+        await until(pilot, lambda: "look 2 of the recording is damaged" in words(app), "why")
+        source.skip(1)
+        await until(pilot, lambda: "replay 0.0625x" in words(app), "the next look")
+
+    play(source, story)
+
+
 def test_a_look_that_is_damaged_is_an_error_and_the_others_are_not(tmp_path, clock):
     path = ten_seconds(tmp_path / "looks")
     lines = path.read_text().split("\n")

@@ -121,7 +121,7 @@ def test_who_it_is():
 def test_what_it_has_used():
     used = process(7, queue_s=0.5, paused_s=2.5, preemptions=3, stalls=1, swapped_out_bytes=2048)
     words = "\n".join(texts(usage.usage(used, 1024.0)))
-    for part in ("20 written, 12 unread", "3 times, 2.50s", "stalls 1", "queue 0.50s",
+    for part in ("20 written, 12 not fetched", "3 times, 2.50s", "stalls 1", "queue 0.50s",
                  "8 of 8 on the device", "2.0K out"):  # fmt: skip
         assert part in words
 

@@ -23,15 +23,19 @@ class Growth:
         self._looks: list[Mapping[str, float]] = []
 
     def take(self, figures: Mapping[str, float]) -> None:
-        if self._looks and figures["time_s"] < self._looks[-1]["time_s"]:
+        if self._looks and _time_s(figures) < _time_s(self._looks[-1]):
             self._looks.clear()
         self._looks = [*self._looks, figures][-self.KEPT :]
 
     def per_s(self, name: str) -> float:
         first, last = self._looks[0], self._looks[-1]
-        passed_s = last["time_s"] - first["time_s"]
+        passed_s = _time_s(last) - _time_s(first)
         grown = last.get(name, 0.0) - first.get(name, 0.0)
         return max(0.0, grown / passed_s) if passed_s > 0 else 0.0
+
+
+def _time_s(figures: Mapping[str, float]) -> float:
+    return figures.get("time_s", 0.0)
 
 
 def lines(figures: Mapping[str, float], growth: Growth, width: int) -> list[Pieces]:

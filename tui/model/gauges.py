@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tokenix.syscalls.types import ProcessStat
 from tokenix.tui.model.history import PAUSED, History
 from tokenix.tui.snapshot import Snapshot
 
@@ -58,12 +59,15 @@ class Gauges:
     states: Mapping[str, int]
     """Processes that `run`, `wait`, are `paused`, `stopped`, or `ended`."""
     swap_out_per_s: float
-    """Pages."""
+    """Pages, of the last seconds."""
     swap_in_per_s: float
-    preemptions_per_s: float
+    pauses: int
+    """Of the last minute."""
     hit_rate: float | None
     stalls: int
     """Tokens of the last minute that came visibly late."""
+    waiting_readers: int
+    """Who has read all that was written and waits for more; also of whom was stopped."""
     refused: int
     """Since boot."""
 
@@ -71,6 +75,7 @@ class Gauges:
 def gauges(look: Snapshot, history: History) -> Gauges:
     """The figures of a look that `history` has taken."""
     figures = look.figures
+    swap_out_per_s, swap_in_per_s = history.moved_per_s()
     return Gauges(
         tiers=tiers(figures),
         page_bytes=figures.get("frames.page_bytes", 0.0),
@@ -91,11 +96,12 @@ def gauges(look: Snapshot, history: History) -> Gauges:
         ),
         levels=levels(look),
         states=states(figures),
-        swap_out_per_s=history.now("swap_out_per_s"),
-        swap_in_per_s=history.now("swap_in_per_s"),
-        preemptions_per_s=history.now("preemptions_per_s"),
+        swap_out_per_s=swap_out_per_s,
+        swap_in_per_s=swap_in_per_s,
+        pauses=history.pauses(),
         hit_rate=history.hit_rate(),
         stalls=history.stalls(),
+        waiting_readers=sum(map(_reader_waits, look.processes)),
         refused=int(figures.get("refused", 0)),
     )
 
@@ -155,6 +161,11 @@ def states(figures: Mapping[str, float]) -> dict[str, int]:
         "stopped": of("stopped"),
         "ended": of("zombie"),
     }
+
+
+def _reader_waits(process: ProcessStat) -> bool:
+    begun = process.output_tokens > 0 and process.state != "zombie"
+    return begun and process.lead_s is not None and process.lead_s < 0
 
 
 def _target(look: Snapshot, qos: str) -> float:

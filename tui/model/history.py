@@ -5,22 +5,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tokenix.syscalls.types import Distribution, MetricsReport, Pid
+from tokenix.syscalls.types import Distribution, Pid
 from tokenix.tui.snapshot import Snapshot
 
 SAMPLES: Final = 1024
 """Kept of each series: more than the widest graph shows."""
 WINDOW_S: Final = 60.0
 """Latencies and hit rates are those of so long."""
+LATELY_S: Final = 5.0
+"""What moves comes in bursts: its rates are those of so long."""
 PACE_S: Final = 2.0
 """A process's tokens per second are those of so long."""
 
 SERIES: Final = (
     "out_per_s", "in_per_s", "ttft_p95_s", "device_share", "running", "waiting", "paused",
-    "swap_out_per_s", "swap_in_per_s", "preemptions_per_s",
 )  # fmt: skip
 """Tokens written and prompt tokens computed; P95 of time to first token over the window; share of
-the frames that are in use; processes by what they do; pages to and from the host tier."""
+the frames that are in use; processes by what they do."""
 
 WATCHED: Final = ("interactive", "stream")
 """Classes of which somebody waits for the first token."""
@@ -28,19 +29,23 @@ PAUSED: Final = ("swapping-out", "swapped", "fetching", "swapping-in")
 
 
 @dataclass(slots=True)
-class _Latencies:
-    """First tokens and prompts, per class, since boot."""
+class _Counts:
+    """Of first tokens per class, of prompts, pauses and pages that moved, since boot."""
 
     time_s: float
-    ttft: dict[str, list[int]]
-    prompt_tokens: int
-    cached_tokens: int
-    stalls: int
+    ttft: dict[str, list[int]] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    stalls: int = 0
+    pauses: int = 0
+    pages_out: float = 0.0
+    pages_in: float = 0.0
 
 
 @dataclass(slots=True)
 class History:
-    """Fed with every look, in order; forgets all when the machine is another one."""
+    """Fed with every look, in order; forgets all when the machine is another one. The same look
+    again tells nothing: a recording that has ended or is held keeps its last figures."""
 
     series: dict[str, deque[float]] = field(
         default_factory=lambda: {name: deque(maxlen=SAMPLES) for name in SERIES}
@@ -48,22 +53,24 @@ class History:
     bounds: tuple[float, ...] = ()
     """Of the buckets of times to first token."""
     last: Snapshot | None = None
-    _latencies: deque[_Latencies] = field(default_factory=deque)
+    _counts: deque[_Counts] = field(default_factory=deque)
     _outputs: deque[tuple[float, dict[Pid, int]]] = field(default_factory=deque)
     """Time -> tokens written by each process."""
 
     def take(self, look: Snapshot) -> None:
         """The next look."""
         before = self.last
+        if before is not None and look.time_s == before.time_s:
+            return
         if before is not None and look.time_s < before.time_s:
             self._forget()
             before = None
         self.last = look
         self.bounds = look.metrics.bounds.get("ttft_s", ())
-        self._note_latencies(look)
+        self._note_counts(look)
         self._note_outputs(look)
         figures = look.figures
-        grown = _growth(figures, before)
+        grown = _growth(look, before)
         self._add(
             out_per_s=grown("output_tokens"),
             in_per_s=max(0.0, grown("computed_tokens") - grown("output_tokens")),
@@ -72,9 +79,6 @@ class History:
             running=figures.get("processes.running", 0.0) + figures.get("processes.ready", 0.0),
             waiting=figures.get("processes.new", 0.0),
             paused=sum(figures.get(f"processes.{state}", 0.0) for state in PAUSED),
-            swap_out_per_s=grown("swap.pages_out"),
-            swap_in_per_s=grown("swap.pages_in"),
-            preemptions_per_s=grown("preemptions"),
         )
 
     def now(self, name: str) -> float:
@@ -114,16 +118,32 @@ class History:
         new, old = self._ends()
         return 0 if new is None or old is None else new.stalls - old.stalls
 
+    def pauses(self) -> int:
+        """How often somebody was paused in the window."""
+        new, old = self._ends()
+        return 0 if new is None or old is None else new.pauses - old.pauses
+
+    def moved_per_s(self) -> tuple[float, float]:
+        """Pages to and from the host tier, lately."""
+        new, old = self._ends(LATELY_S)
+        if new is None or old is None or new.time_s <= old.time_s:
+            return 0.0, 0.0
+        passed_s = new.time_s - old.time_s
+        return (
+            max(0.0, new.pages_out - old.pages_out) / passed_s,
+            max(0.0, new.pages_in - old.pages_in) / passed_s,
+        )
+
     # ---- notes ----
 
     def _add(self, **samples: float) -> None:
         for name, value in samples.items():
             self.series[name].append(value)
 
-    def _note_latencies(self, look: Snapshot) -> None:
-        self._latencies.append(_latencies_of(look.metrics, look.time_s))
-        while look.time_s - self._latencies[0].time_s > WINDOW_S:
-            self._latencies.popleft()
+    def _note_counts(self, look: Snapshot) -> None:
+        self._counts.append(_counts_of(look))
+        while look.time_s - self._counts[0].time_s > WINDOW_S:
+            self._counts.popleft()
 
     def _note_outputs(self, look: Snapshot) -> None:
         counts = {process.pid: process.output_tokens for process in look.processes}
@@ -131,19 +151,19 @@ class History:
         while len(self._outputs) > 2 and look.time_s - self._outputs[1][0] >= PACE_S:
             self._outputs.popleft()
 
-    def _ends(self) -> tuple[_Latencies | None, _Latencies | None]:
-        """The newest and the oldest of the window; of a machine that is younger: its boot."""
-        if not self._latencies:
+    def _ends(self, window_s: float = WINDOW_S) -> tuple[_Counts | None, _Counts | None]:
+        """The newest and the oldest of a window; of a machine that is younger: its boot."""
+        if not self._counts:
             return None, None
-        new, old = self._latencies[-1], self._latencies[0]
-        if new.time_s < WINDOW_S:
-            old = _Latencies(0.0, {}, 0, 0, 0)
-        return new, old
+        new = self._counts[-1]
+        if new.time_s < window_s:
+            return new, _Counts(0.0)
+        return new, next(each for each in self._counts if new.time_s - each.time_s <= window_s)
 
     def _forget(self) -> None:
         for samples in self.series.values():
             samples.clear()
-        self._latencies.clear()
+        self._counts.clear()
         self._outputs.clear()
 
 
@@ -162,14 +182,22 @@ def quantile(bounds: Sequence[float], counts: Sequence[int], part: float) -> flo
     return below
 
 
-def _latencies_of(metrics: MetricsReport, time_s: float) -> _Latencies:
+def _counts_of(look: Snapshot) -> _Counts:
+    figures = look.figures
     ttft: dict[str, list[int]] = {}
     sums = dict.fromkeys(("prompt_tokens", "cached_tokens", "stalls"), 0)
-    for series in metrics.series:
+    for series in look.metrics.series:
         _sum_into(ttft, series.qos, series.spans.get("ttft_s"))
         for name in sums:
             sums[name] += series.counts.get(name, 0)
-    return _Latencies(time_s, ttft, **sums)
+    return _Counts(
+        look.time_s,
+        ttft,
+        pauses=int(figures.get("preemptions", 0)),
+        pages_out=figures.get("swap.pages_out", 0.0),
+        pages_in=figures.get("swap.pages_in", 0.0),
+        **sums,
+    )
 
 
 def _sum_into(sums: dict[str, list[int]], name: str, found: Distribution | None) -> None:
@@ -180,15 +208,14 @@ def _sum_into(sums: dict[str, list[int]], name: str, found: Distribution | None)
         mine[at] += number
 
 
-def _growth(figures: Mapping[str, float], before: Snapshot | None) -> Callable[[str], float]:
-    """How much a counter grew per second since the look before, by its name."""
+def _growth(look: Snapshot, before: Snapshot | None) -> Callable[[str], float]:
+    """How much a counter grew per second since an earlier look, by its name."""
 
     def of(name: str) -> float:
         if before is None:
             return 0.0
-        passed_s = figures["time_s"] - before.time_s
-        grown = figures.get(name, 0.0) - before.figures.get(name, 0.0)
-        return max(0.0, grown / passed_s) if passed_s > 0 else 0.0
+        grown = look.figures.get(name, 0.0) - before.figures.get(name, 0.0)
+        return max(0.0, grown / (look.time_s - before.time_s))
 
     return of
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tokenix.cli.processes import tree
+from tokenix.cli.table import printable
 from tokenix.syscalls.types import Pid, ProcessStat
 from tokenix.tui.model import columns, palette
 from tokenix.tui.model.columns import Extras
@@ -34,19 +35,21 @@ class Listing:
     """Only lines in which all its words are found."""
     as_tree: bool = False
     follow: bool = False
-    """The cursor stays with its process, not at its line."""
+    """The cursor stays with its process, not at its line: as soon as it was moved there, so that
+    two keys in a row act on one process."""
     prompts: bool = False
     """Commands are shown."""
     lines: Sequence[Line] = ()
     cursor: int = 0
     """Of `lines`; 0 if there are none."""
     _processes: Sequence[ProcessStat] = field(default=())
+    _others: int = 0
 
     # ---- looks and choices ----
 
-    def take(self, processes: Sequence[ProcessStat]) -> None:
-        """The processes of a new look."""
-        self._processes = processes
+    def take(self, processes: Sequence[ProcessStat], others: int = 0) -> None:
+        """The processes of a new look; `others` there are that the user does not see."""
+        self._processes, self._others = processes, others
         self._arrange(self.follow)
 
     def sort_by(self, name: str) -> None:
@@ -76,11 +79,25 @@ class Listing:
         self.as_tree = as_tree
         self._arrange(True)
 
+    def point(self, to: int) -> None:
+        """The cursor at a line, as a user moves it: below the first one it follows its process."""
+        self.move(to)
+        self.follow = self.cursor > 0
+
     def move(self, to: int) -> None:
         """The cursor, to a line or the nearest there is."""
         self.cursor = min(max(0, to), max(0, len(self.lines) - 1))
 
     # ---- what is shown ----
+
+    @property
+    def emptiness(self) -> str:
+        """Why there are no lines."""
+        if self._processes:
+            return f"nothing has {printable(self.wanted)!r}; Escape shows all"
+        if self._others:
+            return f"{columns.count(self._others)} run for other users; only root sees them"
+        return 'nothing is asked just now; tokenix run "Hello" asks something'
 
     @property
     def chosen(self) -> ProcessStat | None:

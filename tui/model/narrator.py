@@ -104,6 +104,8 @@ class Narrator:
         if look.time_s < SUMMARY_S:
             return
         late = "nobody's text stood still" if not stalls else f"{stalls} tokens came visibly late"
+        if any("signal" in process.held for process in look.processes):
+            late += ", but for what was stopped by hand"
         text = f"Until now {self._pauses} pauses, and {late}."
         self._say("sum", look.time_s, "text", text, SUMMARY_S)
 

@@ -238,10 +238,10 @@ def dial(found: Dial, width: int) -> list[Piece]:
 def rates(controls: Mapping[str, Any]) -> list[Piece]:
     """What the device was measured at."""
     return [
-        ("per second  ", "muted"),
+        ("a second  ", "muted"),
         (f"{float(controls.get('rates.steps_per_s', 0.0)):.1f}", "text"), (" passes, ", "muted"),
         (count(float(controls.get("rates.prefill_tokens_per_s", 0.0))), "text"),
-        (" prompt tokens", "muted"),
+        (" prefill", "muted"),
     ]  # fmt: skip
 
 

@@ -18,7 +18,21 @@ WORDS: Final = {
     "run": "success", "wait": "warning", "paused": "primary", "stopped": "error", "ended": "muted",
 }  # fmt: skip
 """What processes do -> role."""
+TARGET_CELLS: Final = 28
+"""A line of first tokens that is shorter has no room for the target."""
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+
+
+def fitting(groups: Sequence[Pieces], width: int, gap: int = 2) -> list[Piece]:
+    """As many of the first groups as fit whole, with so many cells between them."""
+    pieces: list[Piece] = []
+    for group in groups:
+        added = [(" " * gap, "text"), *group] if pieces else group
+        width -= sum(len(text) for text, _ in added)
+        if width < 0:
+            break
+        pieces += added
+    return pieces
 
 
 def tier_bar(tier: Tier, cells: int) -> list[Piece]:
@@ -88,29 +102,31 @@ def traffic(gauges: Gauges) -> list[Piece]:
 
 
 def found(gauges: Gauges) -> list[Piece]:
-    """How much of the prompts was there already, and how often somebody is paused."""
+    """Of the last minute: how much of the prompts was there already, and how often somebody was
+    paused."""
     hits = "-" if gauges.hit_rate is None else f"{100 * gauges.hit_rate:.0f} %"
     return [
         ("hits   ", "muted"), (f"{hits:<6}", "text"), ("pauses ", "muted"),
-        (f"{gauges.preemptions_per_s:.1f}/s", "text"), GAP,
+        (f"{count(gauges.pauses)}/min", "text"), GAP,
     ]  # fmt: skip
 
 
-def states(gauges: Gauges) -> list[Piece]:
-    """`3 run  2 wait  9 paused`"""
-    pieces: list[Piece] = []
-    for word, number in gauges.states.items():
-        if number or word in ("run", "wait", "paused"):
-            role = WORDS[word] if number else "faint"
-            pieces += [(count(number), f"{role}!"), (f" {word}", "muted"), GAP]
-    return pieces
+def states(gauges: Gauges, width: int) -> list[Piece]:
+    """`3 run  2 wait  9 paused`, closer together or fewer where room is short."""
+    groups = [
+        [(count(number), f"{WORDS[word] if number else 'faint'}!"), (f" {word}", "muted")]
+        for word, number in gauges.states.items()
+        if number or word in ("run", "wait", "paused")
+    ]
+    return max((fitting(groups, width, gap) for gap in (2, 1)), key=len)
 
 
 def levels(gauges: Gauges, width: int) -> list[Piece]:
     """Processes by level of the queue, as columns of one line: `level 0▅1  1▂1  2█4`; without the
     numbers if there is no room for them."""
     most = max(1, *gauges.levels)
-    pieces: list[Piece] = [("level ", "muted")]
+    named = width >= 6 + 2 * len(gauges.levels)
+    pieces: list[Piece] = [("level ", "muted")] if named else []
     numbers = width >= 6 + 4 * len(gauges.levels)
     for level, number in enumerate(gauges.levels):
         block = BLOCKS[0 if not number else max(1, round(8 * number / most))]
@@ -133,16 +149,30 @@ def queue(gauges: Gauges) -> list[Piece]:
     return pieces if some else [*pieces, ("empty", "faint")]
 
 
-def first_token(found: FirstToken) -> list[Piece]:
-    """`inter  0.12s  0.80s  of 1.00s`: P50, P95 and the target of a class."""
-    late = found.p95_s is not None and found.p95_s > found.target_s > 0
-    p95 = "-" if found.p95_s is None else seconds(found.p95_s)
+def first_token(found: FirstToken, width: int = 40) -> list[Piece]:
+    """`inter  0.12s  0.80s  of 1.00s`: P50, P95 and the target of a class; where room is short,
+    `inter  0.12s  0.80s  1.00s` or without the target."""
     p50 = "-" if found.p50_s is None else seconds(found.p50_s)
+    target = f"  of {seconds(found.target_s)}"
+    p95, role = _p95(found)
     return [
-        (f"{palette.CLASSES[found.qos]:<7}", "muted"), (f"{p50:>6}", "text"),
-        (f"{p95:>7}", "error!" if late else "success!"),
-        (f"  of {seconds(found.target_s)}", "faint"),
+        (f"{palette.CLASSES[found.qos]:<7}", "muted"), (f"{p50:>6}", "text"), (f"{p95:>7}", role),
+        (target if width >= 20 + len(target) else target.replace("of ", ""), "faint"),
+    ][: 4 if width >= TARGET_CELLS else 3]  # fmt: skip
+
+
+def first_in_time(found: FirstToken) -> list[Piece]:
+    """`inter 0.80s of 1.00s`: P95 and the target of a class."""
+    p95, role = _p95(found)
+    return [
+        (f"{palette.CLASSES[found.qos]} ", "muted"), (p95, role),
+        (f" of {seconds(found.target_s)}", "faint"),
     ]  # fmt: skip
+
+
+def _p95(found: FirstToken) -> Piece:
+    late = found.p95_s is not None and found.p95_s > found.target_s > 0
+    return "-" if found.p95_s is None else seconds(found.p95_s), "error!" if late else "success!"
 
 
 def notes(found: Sequence[Note], width: int, height: int) -> list[Pieces]:
@@ -160,7 +190,11 @@ def notes(found: Sequence[Note], width: int, height: int) -> list[Pieces]:
 
 
 def stalls(gauges: Gauges) -> list[Piece]:
-    """Whether anybody's text stood still in the last minute."""
+    """Whether anybody's text stands still, or did in the last minute."""
+    if gauges.waiting_readers:
+        word = "reader waits" if gauges.waiting_readers == 1 else "readers wait"
+        return [(f"{count(gauges.waiting_readers)} {word}", "error!")]
     if gauges.stalls:
-        return [(f"{count(gauges.stalls)} tokens came visibly late", "error!")]
+        word = "token" if gauges.stalls == 1 else "tokens"
+        return [(f"{count(gauges.stalls)} {word} late", "error!")]
     return [("no reader waited", "success")]

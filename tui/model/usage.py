@@ -53,7 +53,8 @@ def usage(process: ProcessStat, page_bytes: float) -> list[Pieces]:
     cached = used.cached_tokens + used.cached_host_tokens + used.cached_file_tokens
     rows = (
         (
-            "tokens", f"{count(process.output_tokens)} written, {process.unread_tokens} unread",
+            "tokens",
+            f"{count(process.output_tokens)} written, {count(process.unread_tokens)} not fetched",
             f"{count(used.prompt_tokens)} of the prompt, {count(cached)} of them found",
         ),
         (
@@ -79,7 +80,7 @@ def usage(process: ProcessStat, page_bytes: float) -> list[Pieces]:
         ),
     )  # fmt: skip
     return [
-        [(f"{name:<{LABEL}}", "muted"), (f"{main:<25}", "text"), (rest, "muted")]
+        [(f"{name:<{LABEL}}", "muted"), (f"{main:<28}", "text"), (rest, "muted")]
         for name, main, rest in rows
     ]
 

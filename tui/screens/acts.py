@@ -1,5 +1,6 @@
 """What can be done to a process: signals, nice. Screens that show one have these keys."""
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +20,9 @@ SIGNALS = (
     (Signal.CONT, "goes on with it"),
 )
 DESTROYS = (Signal.TERM, Signal.KILL)
+WISH_S = 1.5
+"""For so long the next key counts from the nice value that the last one has asked for: looks do not
+show it at once."""
 
 
 def act_keys(group: str) -> list[Binding]:
@@ -34,6 +38,11 @@ def act_keys(group: str) -> list[Binding]:
 
 class Acts(Screen[None]):
     """Acts on the process that is chosen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wishes: dict[Pid, tuple[int, float]] = {}
+        """Nice values that were asked for, and until when that counts."""
 
     @property
     def top(self) -> "TopApp":
@@ -61,10 +70,11 @@ class Acts(Screen[None]):
 
     def action_nice(self, steps: int) -> None:
         def renice(process: ProcessStat) -> None:
-            value = min(19, max(-20, process.nice + steps))
-            self.top.act(
-                f"{process.pid} has nice {value}", lambda view: view.nice(Pid(process.pid), value)
-            )
+            pid, now_s = process.pid, time.monotonic()
+            wish, until_s = self._wishes.get(pid, (0, 0.0))
+            value = min(19, max(-20, (wish if now_s < until_s else process.nice) + steps))
+            self._wishes[pid] = value, now_s + WISH_S
+            self.top.act(f"{pid} has nice {value}", lambda view: view.nice(pid, value))
 
         self._act_on_chosen(renice)
 
@@ -85,5 +95,9 @@ class Acts(Screen[None]):
 
     def _act_on_chosen(self, do: Callable[[ProcessStat], None]) -> None:
         process = self.chosen
-        if self.top.may_act() and process is not None:
+        if not self.top.may_act():
+            return
+        if process is None:
+            self.notify("no process is chosen", severity="warning", timeout=2)
+        else:
             do(process)

@@ -106,8 +106,9 @@ class MainScreen(Acts):
         if look is None:
             return
         cursor = self.listing.cursor
-        self.listing.take(look.processes)
-        self.query_one(Meters).show(gauges(look, self.top.history), self.top.history)
+        figures = gauges(look, self.top.history)
+        self.listing.take(look.processes, sum(figures.states.values()) - len(look.processes))
+        self.query_one(Meters).show(figures, self.top.history)
         notes = self.query_one("#notes", Words)
         notes.set_class(bool(look.notes), "some")
         notes.show(lambda width, height: phrases.notes(look.notes, width, height))
@@ -210,6 +211,11 @@ class MainScreen(Acts):
     @property
     def chosen(self) -> ProcessStat | None:
         return self.listing.chosen
+
+    def _act_on_chosen(self, do: Callable[[ProcessStat], None]) -> None:
+        """The next key acts on the same process, wherever it is listed then."""
+        self.listing.follow = True
+        super()._act_on_chosen(do)
 
     def _with_chosen(self, do: Callable[[ProcessStat], None]) -> None:
         """With the process under the cursor, if there is one."""

@@ -9,12 +9,18 @@ from textual.containers import Horizontal, Vertical
 from tokenix.syscalls.policies import POLICIES
 from tokenix.syscalls.types import PlanReport
 from tokenix.tui.model import lanes, outlook, usage
+from tokenix.tui.model.gauges import states
 from tokenix.tui.model.lanes import Lanes
 from tokenix.tui.screens.controls import Controls
 from tokenix.tui.screens.dialogs import Choice
 from tokenix.tui.screens.page import Page, titled
 from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.widgets.words import Words
+
+TITLE, OWN = (
+    "Levels: who is due stands above, who is ahead below",
+    "Levels and plan: of your own only",
+)
 
 
 class SchedulerScreen(Page):
@@ -44,7 +50,7 @@ class SchedulerScreen(Page):
         self._lanes = Lanes()
 
     def body(self) -> ComposeResult:
-        yield titled(Words(id="lanes"), "Levels: who is due stands above, who is ahead below")
+        yield titled(Words(id="lanes"), TITLE)
         with Horizontal(classes="columns"):
             yield titled(Words(id="plan"), "Plan")
             with Vertical(id="side"):
@@ -54,6 +60,8 @@ class SchedulerScreen(Page):
     def show(self, look: Snapshot) -> None:
         self._lanes.take(look)
         found = self._lanes.lanes
+        hidden = not look.processes and any(states(look.figures).values())
+        self._words("lanes").border_title = OWN if hidden else TITLE
         self._words("lanes").show(lambda width, height: lanes.lines(found, width, height))
         dials, measured = outlook.dials(look, self.top.history), outlook.rates(look.controls)
         self._words("dials").show(

@@ -7,7 +7,7 @@ from tokenix.tui.widgets.drawn import Drawn, Piece
 
 class Headline(Drawn):
     """Left: the program and the machine. Right: whether what is shown is now. Between them, where
-    there is room: the views and their keys."""
+    there is room: the views and their keys, or the keys and the name of the view in front."""
 
     DEFAULT_CSS = "Headline { height: 1; background: $panel; }"
 
@@ -24,6 +24,8 @@ class Headline(Drawn):
         left, views, right = self._parts
         room = width - _length(left) - _length(right)
         if room < _length(views) + 4:
+            views = [piece for piece in views if piece[0][0].isdigit() or piece[1].endswith("!")]
+        if room < _length(views) + 1:
             return [[*left, (" " * max(1, room), "text"), *right]]
         before = (room - _length(views)) // 2
         after = room - _length(views) - before

@@ -1,5 +1,7 @@
 """The meters above the table: as panels with graphs, or on a few lines where room is short."""
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
@@ -64,15 +66,15 @@ class Meters(Widget):
         )
         words = self.query_one("#first-words", Words)
         words.styles.height = min(3, len(gauges.first) + 1)
-        words.show(lambda width, height: _first(gauges, height))
+        words.show(lambda width, height: first(gauges, width))
         self.query_one("#paused", Graph).show(series["paused"], str(gauges.states["paused"]))
         self.query_one("#waiting", Graph).show(series["waiting"], str(gauges.states["wait"]))
         self.query_one("#process-words", Words).show(
             lambda width, height: [
-                phrases.states(gauges), phrases.levels(gauges, width), phrases.queue(gauges)
+                phrases.states(gauges, width), phrases.levels(gauges, width), phrases.queue(gauges)
             ]
         )  # fmt: skip
-        self.query_one("#brief", Words).show(lambda width, height: _brief(gauges, width))
+        self.query_one("#brief", Words).show(lambda width, height: brief(gauges, width))
 
 
 def _memory(gauges: Gauges, width: int, height: int) -> Lines:
@@ -87,22 +89,32 @@ def _memory(gauges: Gauges, width: int, height: int) -> Lines:
     ]  # fmt: skip
 
 
-def _first(gauges: Gauges, height: int) -> Lines:
-    head = [(f"{'':<7}", "muted"), (f"{'P50':>6}{'P95':>7}", "muted"), ("  target", "faint")]
-    found = [phrases.first_token(each) for each in gauges.first]
+def first(gauges: Gauges, width: int) -> Lines:
+    """Times to first token, beside their targets."""
+    head = [(f"{'':<7}", "muted"), (f"{'P50':>6}{'P95':>7}", "muted")]
+    if width >= phrases.TARGET_CELLS:
+        head.append(("  target", "faint"))
+    found = [phrases.first_token(each, width) for each in gauges.first]
     return [head, *found] if found else [[("nobody waited for a first token", "faint")]]
 
 
-def _brief(gauges: Gauges, width: int) -> Lines:
+def brief(gauges: Gauges, width: int) -> Sequence[phrases.Pieces]:
+    """All of it on four lines."""
     tiers = gauges.tiers[:2]
     cells = (width - 2 * (len(tiers) - 1)) // max(1, len(tiers))
     memory: list[phrases.Piece] = []
     for tier in tiers:
-        memory += [*phrases.tier_line(tier, cells, gauges.page_bytes), phrases.GAP]
-    rates = [*phrases.rates(gauges), ("first ", "muted")]
-    for found in gauges.first[:2]:
-        rates += [*phrases.first_token(found), phrases.GAP]
+        gap = [phrases.GAP] if memory else []
+        memory += [*gap, *phrases.tier_line(tier, cells, gauges.page_bytes)]
+    rates = phrases.rates(gauges)
+    if gauges.first:
+        room = width - sum(len(text) for text, _ in rates) - 10
+        rates += [
+            ("first P95 ", "muted"),
+            *phrases.fitting([phrases.first_in_time(each) for each in gauges.first], room),
+        ]
     return [
-        memory, rates, [*phrases.states(gauges), *phrases.levels(gauges, width - 32)],
+        memory, rates,
+        [*phrases.states(gauges, 30), phrases.GAP, *phrases.levels(gauges, width - 32)],
         [*phrases.traffic(gauges), *phrases.found(gauges), *phrases.stalls(gauges)],
     ]  # fmt: skip

@@ -71,11 +71,13 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
         at = self.scroll_offset.y + y - 1
         if y == 0:
             segments = self._head(ink)
+        elif not self.listing.lines and y == 2:
+            segments = [Segment(f"   {self.listing.emptiness}", ink("faint"))]
         elif at < len(self.listing.lines):
             segments = self._cells(self.listing.lines[at], ink)
         else:
             return Strip.blank(width, ground)
-        if y and at == self.listing.cursor:
+        if y and at == self.listing.cursor and self.listing.lines:
             ground += ink.cursor
         return Strip(segments).adjust_cell_length(width).apply_style(ground)
 
@@ -107,7 +109,7 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
     # ---- the cursor ----
 
     def move_to(self, line: int) -> None:
-        self.listing.move(line)
+        self.listing.point(line)
         self._keep_cursor_in_sight()
         self.refresh()
 

@@ -1,0 +1,42 @@
+"""What is drawn where the encoding has neither bars nor frames."""
+
+import io
+
+import pytest
+
+from tokenix.tui import glyphs
+from tokenix.tui.model import palette
+from tokenix.tui.model.columns import bar
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("device ████▒▒·· 6/8", "device ####::.. 6/8"),
+        ("╭─ Memory ─╮", "+- Memory -+"),
+        ("⠀⡀⣤⣿", " .:#"),
+        ("ready → swapped", "ready > swapped"),
+        ("▼ 2.0M/s ▲ 0B/s", "v 2.0M/s ^ 0B/s"),
+        ("naïve 日本", "na?ve ????"),
+    ],
+)
+def test_a_text_keeps_its_shape(text, plain):
+    assert glyphs.fitted(text, "ascii") == plain
+    assert glyphs.fitted(text, "utf-8") == text
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    glyphs.fall_back(stream)
+    stream.write(text)
+    stream.flush()
+    assert stream.buffer.getvalue() == plain.encode()
+
+
+def test_kinds_of_pages_stay_apart():
+    marks = {look.mark for look in palette.PAGES.values()}
+    assert len({glyphs.stand_in(mark) for mark in marks}) == len(marks)
+    lengths = [glyphs.fitted(bar(share / 8, 8), "ascii").count("#") for share in range(9)]
+    assert lengths == sorted(lengths) and lengths[-1] == 8
+
+
+def test_what_cannot_be_read_is_no_matter_of_glyphs():
+    with pytest.raises(UnicodeDecodeError):
+        b"\xff".decode("ascii", glyphs.ERRORS)
