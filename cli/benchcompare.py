@@ -25,7 +25,11 @@ def compare(
     *,
     peers: Annotated[str, Parameter(help=f"With commas: {', '.join(PEERS)}.")] = DEFAULT_PEERS,
     scenarios: Annotated[
-        str, Parameter(help="With commas: prefill, one, eight, many, mix, overload; default: all.")
+        str,
+        Parameter(
+            help="With commas: prefill, one, eight, many, mix, overload; default: all. mix:1 plays "
+            "one round at most."
+        ),
     ] = "",
     rounds: Annotated[int, Parameter(validator=COUNT, help="Of each scenario, in turn.")] = 3,
     threads: Annotated[

@@ -93,9 +93,7 @@ GOALS = (
     Goal("prefill", "prompt tok/s", 1.2, ("openvino",)),
     Goal("overload", "short P95", 5.0),
     Goal("overload", "output tok/s", 1.0),
-    Goal("mix", "short P95", 1.0),
-    Goal("mix", "longest gap ms", 1.0),
-    Goal("mix", "output tok/s", 1.0),
+    *(Goal("mix", figure.title, 1.0) for figure in MIXED if figure.more_is_better is not None),
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+ROOT = Path(__file__).resolve().parents[2]
 LOG_LINES = 3
 """Of a failed step's log, for the message."""
 
@@ -25,6 +26,12 @@ class Command:
     """A GET of it answers 200 once the server serves."""
     start_s: float = 120.0
     """In which it does."""
+
+    def shown(self) -> str:
+        """As it is typed in this folder, by whoever is at home here."""
+        settings = [f"{name}={value}" for name, value in self.env.items() if name != "PYTHONPATH"]
+        text = " ".join([*settings, *self.words])
+        return text.replace(f"{ROOT}/", "").replace(f"{Path.home()}/", "~/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,11 @@ everything else on the machine used of its processors, and a `!` marks each roun
 everything, above 1 where this project's is better."""
 
 
+ELSEWHERE = """\
+How far a step is from the machine's limits, and what speed costs in quality beside llama.cpp, are
+`tokenix bench decode` and `tokenix bench quality`; figures in bench/RESULTS.md."""
+
+
 def render(lines: Sequence[Line], scenarios: Sequence[Scenario], about: Line) -> str:
     """The page. `about`: machine, threads, date, the command."""
     peers = list(dict.fromkeys(line["peer"] for line in lines))
@@ -81,12 +86,14 @@ def _goals(runs: dict[str, dict[str, list[Line]]]) -> str:
             if not goal.peers or peer in (OURS, *goal.peers)
         }
         (figure,) = (one for one in FIGURES[goal.scenario] if one.title == goal.figure)
-        reached = ratio(figure, mine)
-        if reached is not None:
+        if any(runs.get(goal.scenario, {}).values()):
+            reached = ratio(figure, mine)
             against = ", ".join(goal.peers) or "the best of the others"
-            yes = "yes" if reached >= goal.factor else "no"
-            rows.append([goal.scenario, goal.figure, against, f"{goal.factor:g}",
-                         f"{reached:.2f}", yes])  # fmt: skip
+            verdict = (
+                ("-", "not measured") if reached is None
+                else (f"{reached:.2f}", "yes" if reached >= goal.factor else "no")
+            )  # fmt: skip
+            rows.append([goal.scenario, goal.figure, against, f"{goal.factor:g}", *verdict])
     stalls = [
         line["summary"]["visible_stalls"]
         for line in runs.get("overload", {}).get(OURS, [])
@@ -98,7 +105,7 @@ def _goals(runs: dict[str, dict[str, list[Line]]]) -> str:
     if not rows:
         return ""
     titles = ["load", "figure", "against", "goal", "ratio", "reached"]
-    return f"## Goals\n\n{_table(titles, rows)}\n"
+    return f"## Goals\n\n{_table(titles, rows)}\n\n{ELSEWHERE}\n"
 
 
 def _section(scenario: Scenario, runs: dict[str, list[Line]]) -> str:
@@ -119,7 +126,9 @@ def _section(scenario: Scenario, runs: dict[str, list[Line]]) -> str:
     if ratios:
         rows.append(["**ratio**", *ratios])
     titles = ["", *(figure.title for figure in figures), "server cores", "others at most"]
-    return f"## {scenario.name}: {scenario.title}\n\n{_table(titles, rows)}\n"
+    played = len({line["round"] for lines in runs.values() for line in lines})
+    title = f"{scenario.name}: {scenario.title}; {played} round{'s' * (played != 1)}"
+    return f"## {title}\n\n{_table(titles, rows)}\n"
 
 
 def _cell(figure: Figure, lines: Sequence[Line]) -> str:

@@ -47,11 +47,17 @@ class Comparison:
     def is_whole(self) -> bool:
         """Whether every run has been made."""
         return all(
-            (peer.name, scenario.name, number) in self.done
-            for peer in self.peers
-            for scenario in self.scenarios
-            for number in range(self.rounds)
+            self._has_all(peer, scenario) for peer in self.peers for scenario in self.scenarios
         )
+
+    def _has_all(self, peer: Peer, scenario: Scenario) -> bool:
+        return all(
+            (peer.name, scenario.name, number) in self.done
+            for number in range(self._rounds_of(scenario))
+        )
+
+    def _rounds_of(self, scenario: Scenario) -> int:
+        return min(self.rounds, scenario.rounds or self.rounds)
 
     def run(self) -> list[dict[str, Any]]:
         """All runs, old and new. OSError if the file cannot be written."""
@@ -79,21 +85,15 @@ class Comparison:
 
     def _play_shape(self, shape: Shape, peers: Sequence[Peer]) -> None:
         scenarios = [one for one in self.scenarios if one.shape == shape]
-        wanted = [
-            peer
-            for peer in peers
-            if any(
-                (peer.name, one.name, number) not in self.done
-                for one in scenarios
-                for number in range(self.rounds)
-            )
-        ]
+        wanted = [peer for peer in peers if not all(self._has_all(peer, one) for one in scenarios)]
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tokenix-")))
             servers = list(self._start(wanted, shape, folder, stack))
             for number in range(self.rounds):
                 turned = number % len(servers) if servers else 0
                 for scenario in scenarios:
+                    if number >= self._rounds_of(scenario):
+                        continue
                     for server in servers[turned:] + servers[:turned]:
                         if (server.peer.name, scenario.name, number) not in self.done:
                             self._play(server, scenario, number)
@@ -114,7 +114,7 @@ class Comparison:
                 continue
             self._write({
                 "peer": peer.name, "started_s": server.start_s, "kv_tokens": shape.kv_tokens,
-                "command": " ".join(server.command.words),
+                "command": server.command.shown(),
                 "resident_bytes": server.resident_bytes(),
             })  # fmt: skip
             yield server

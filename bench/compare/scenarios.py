@@ -1,7 +1,7 @@
 """The loads that all servers get: greedy, ignoring the end of text, token ids of exact lengths."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenix.bench.compare.peer import Shape
 from tokenix.bench.load.clients import Clients
@@ -24,6 +24,8 @@ class Scenario:
     title: str
     shape: Shape
     groups: tuple[Clients, ...]
+    rounds: int | None = None
+    """At most; None: as many as the others."""
 
     @property
     def seed(self) -> int:
@@ -39,9 +41,9 @@ def _closed(concurrency: int, requests: int, prompt: int, output: int) -> tuple[
 
 
 SCENARIOS = (
-    Scenario("prefill", "512 in, 4 out, one at a time", AMPLE, _closed(1, 6, 512, 4)),
-    Scenario("one", "128 in, 128 out, one at a time", AMPLE, _closed(1, 6, 128, 128)),
-    Scenario("eight", "128 in, 128 out, 8 at a time", AMPLE, _closed(8, 32, 128, 128)),
+    Scenario("prefill", "512 in, 4 out, one at a time", AMPLE, _closed(1, 4, 512, 4)),
+    Scenario("one", "128 in, 128 out, one at a time", AMPLE, _closed(1, 3, 128, 128)),
+    Scenario("eight", "128 in, 128 out, 8 at a time", AMPLE, _closed(8, 16, 128, 128)),
     Scenario("many", "128 in, 128 out, 32 at a time", AMPLE, _closed(32, 64, 128, 128)),
     Scenario(
         "mix", "4 long streams, then 30 short requests at 1.5/s; memory for all of them", AMPLE, MIX
@@ -56,23 +58,31 @@ QUICK = {"prefill": 2, "one": 1, "eight": 8, "many": 32, "mix": 4, "overload": 4
 
 
 def chosen(names: list[str], quick: bool) -> list[Scenario]:
-    """By name; none: all. ValueError."""
-    known = {scenario.name: scenario for scenario in SCENARIOS}
-    for name in names:
-        if name not in known:
-            raise ValueError(f"no scenario {name!r}; there are {', '.join(known)}")
-    picked = [known[name] for name in names] if names else list(SCENARIOS)
+    """By name, or NAME:ROUNDS; none: all. ValueError."""
+    picked = [_named(name) for name in names] or list(SCENARIOS)
     return [_shortened(scenario) if quick else scenario for scenario in picked]
 
 
+def _named(text: str) -> Scenario:
+    known = {scenario.name: scenario for scenario in SCENARIOS}
+    name, colon, rounds = text.partition(":")
+    if name not in known:
+        raise ValueError(f"no scenario {name!r}; there are {', '.join(known)}")
+    if not colon:
+        return known[name]
+    if not rounds.isdecimal() or int(rounds) == 0:
+        raise ValueError(f"{text}: give a number of rounds, as in {name}:2")
+    return replace(known[name], rounds=int(rounds))
+
+
 def _shortened(scenario: Scenario) -> Scenario:
-    from msgspec.structs import replace
+    from msgspec import structs
 
     groups = tuple(
-        replace(
+        structs.replace(
             group, requests=min(group.requests or 1, QUICK[scenario.name]),
             output_tokens=min(int(group.output_tokens), 64),
         )
         for group in scenario.groups
     )  # fmt: skip
-    return Scenario(scenario.name, f"{scenario.title} (shortened)", scenario.shape, groups)
+    return replace(scenario, title=f"{scenario.title} (shortened)", groups=groups)

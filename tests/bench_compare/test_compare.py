@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tokenix.bench.compare.figures import FIGURES
 from tokenix.bench.compare.itself import Itself
 from tokenix.bench.compare.llama import Llama
 from tokenix.bench.compare.openvino import OpenVino
-from tokenix.bench.compare.peer import Cache, Command, Place, Shape, Unavailable
+from tokenix.bench.compare.peer import ROOT, Cache, Command, Place, Shape, Unavailable
 from tokenix.bench.compare.report import render
 from tokenix.bench.compare.rounds import Comparison
 from tokenix.bench.compare.scenarios import AMPLE, SCENARIOS, TIGHT, Scenario, chosen
@@ -61,6 +61,22 @@ def test_servers_take_turns(tmp_path: Path) -> None:
     first = next(line for line in lines if "scenario" in line)
     assert first["summary"]["completed"] == 4 and first["summary"]["total_output_tokens"] == 12
     assert first["usage"]["others"] >= 0
+
+
+def test_a_scenario_may_have_fewer_rounds(tmp_path: Path) -> None:
+    told: list[str] = []
+    short = replace(SMALL, name="many", rounds=1)
+    path = tmp_path / "runs.jsonl"
+    comparison = Comparison([Echo("a")], [short, SMALL], 2, 1, path, told.append)
+    lines = comparison.run()
+    runs = [(line["round"], line["scenario"]) for line in lines if "scenario" in line]
+    assert runs == [(0, "many"), (0, "eight"), (1, "eight")] and comparison.is_whole()
+    page = render(
+        lines, [short, SMALL], {"machine": "m", "threads": 1, "date": "d", "command": "c"}
+    )
+    assert "## many: a few; 1 round\n" in page and "## eight: a few; 2 rounds\n" in page
+    assert "| many | TTFT P95 ms | the best of the others | 1 | - | not measured |" in page
+    assert [one.rounds for one in chosen(["mix:1", "one"], quick=True)] == [1, None]
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
@@ -225,6 +241,12 @@ def test_openvino_has_blocks_of_32() -> None:
     assert peer.serve(TIGHT, Place(1, 2, Path("x"))).words[-3:] == ("96", "16", "2")
 
 
+def test_a_command_is_shown_without_this_machine(tmp_path: Path) -> None:
+    words = (f"{ROOT}/.venv/bin/python", f"{Path.home()}/x.gguf", "9")
+    shown = Command(words, {"PYTHONPATH": "/lib", "THREADS": "2"}).shown()
+    assert shown == "THREADS=2 .venv/bin/python ~/x.gguf 9"
+
+
 def test_a_step_that_fails_says_where_to_look(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"build failed \(3\): no compiler; .*build.log"):
         Cache(tmp_path).step("build", ["sh", "-c", "echo no compiler; exit 3"])
@@ -236,6 +258,7 @@ def test_a_step_that_fails_says_where_to_look(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--peers", "abacus"], "abacus"), (["--scenarios", "war"], "war"),
+        (["--scenarios", "mix:0"], "mix:2"), (["--scenarios", "mix:few"], "mix:2"),
         (["--out", "missing/x.md"], "missing"), (["--rounds", "0"], "--rounds"),
     ],
 )  # fmt: skip
