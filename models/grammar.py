@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 COMPILE_S: Final = 2.0
-"""What takes longer is refused. What the limits let through takes 0.4 s at most."""
+"""Time of the processor: what takes longer is refused. What the limits let through takes 0.4 s at
+most."""
+BUSY_S: Final = 30.0
+"""And in all: the machine is too busy then."""
 COMPILERS: Final = 4
 """Compilations at the same time."""
 KEPT: Final = 32
@@ -159,6 +162,10 @@ class _Rules:
         self.source = source
         self._grammars = grammars
         self._pristine: Future[LLMatcher] = Future()
+        self._clock: int | None = None
+        """Of the thread that compiles, once it does ..."""
+        self._began_s = 0.0
+        """... and what it said then."""
 
     def begin(self, slots: threading.BoundedSemaphore) -> None:
         """Compile in a thread of its own, with a stack of its own."""
@@ -168,6 +175,8 @@ class _Rules:
                 self._grammars.prepare()
                 if not slots.acquire(timeout=COMPILE_S):
                     raise image_error(errno.EAGAIN, "too many grammars are being compiled; retry")
+                self._began_s = time.thread_time()
+                self._clock = time.pthread_getcpuclockid(threading.get_ident())
                 try:
                     self._pristine.set_result(self._compile())
                 finally:
@@ -179,13 +188,28 @@ class _Rules:
 
     def wait(self) -> "LLMatcher":
         """The matcher before the first token: to be copied. OSError."""
+        late_s = time.monotonic() + BUSY_S
+        while True:
+            try:
+                return self._pristine.result(COMPILE_S / 8)
+            except TimeoutError:
+                if self._spent_s() > COMPILE_S:
+                    what = f"the grammar takes longer than {COMPILE_S:g} s to compile"
+                    raise image_error(EINVAL, f"{what}; use a simpler one") from None
+                if time.monotonic() > late_s:
+                    what = "the machine is too busy to compile the grammar; retry"
+                    raise image_error(errno.EAGAIN, what) from None
+            except OSError as problem:  # a fresh one for each who waits
+                raise image_error(problem.errno or EINVAL, problem.strerror or "") from None
+
+    def _spent_s(self) -> float:
+        """Time of the processor that compiling has taken so far."""
+        if self._clock is None:
+            return 0.0
         try:
-            return self._pristine.result(COMPILE_S)
-        except TimeoutError:
-            message = f"the grammar takes longer than {COMPILE_S:g} s to compile; use a simpler one"
-            raise image_error(EINVAL, message) from None
-        except OSError as problem:  # a fresh one for each who waits
-            raise image_error(problem.errno or EINVAL, problem.strerror or "") from None
+            return time.clock_gettime(self._clock) - self._began_s
+        except OSError:  # the thread has just ended
+            return 0.0
 
     def make_matcher(self) -> "LLMatcher":
         """ValueError if it cannot be compiled."""

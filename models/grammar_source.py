@@ -34,6 +34,8 @@ ever; oneOf is taken as anyOf."""
 
 _PIECES = re.compile(r"\\.|\{(?P<count>\d*,?\d*)\}|(?P<name>[A-Za-z_]\w*)|.", re.DOTALL)
 _TERMINALS = re.compile(r"^[ \t]*(_?[A-Z]\w*)[^:\n]*:", re.MULTILINE)
+_LISTING = re.compile(r"\s+\d+ \| .*")
+"""How the compiler shows the text of a grammar behind what it says of it."""
 _EMBEDDED = re.compile(r"%json\s*")
 
 
@@ -101,6 +103,7 @@ def locate(source: GrammarSource, problem: str) -> str:
     """`problem`, as the compiler told it of a schema, in one line and with the place if it names a
     key or value that is found there."""
     problem = " ".join(problem.replace("<non-verbose/>", "").split())
+    problem = _LISTING.sub("", problem)
     if len(problem) > 300:
         problem = problem[:300] + "..."
     if source.kind != "json_schema":

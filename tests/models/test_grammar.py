@@ -237,6 +237,28 @@ def test_what_is_dear_is_not_paid_for_long(smollm2, monkeypatch, asked):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("spends", [True, False])
+def test_time_to_compile_is_time_of_the_processor(smollm2, monkeypatch, spends):
+    """A grammar is not to blame for a machine that is busy with something else."""
+    end = threading.Event()
+
+    def compile_it(rules):
+        while not end.wait(0.0 if spends else 0.2):
+            pass
+        raise ValueError("the test is over")
+
+    monkeypatch.setattr(module._Rules, "_compile", compile_it)
+    monkeypatch.setattr(module, "COMPILE_S", 0.1)
+    monkeypatch.setattr(module, "BUSY_S", 60.0 if spends else 1.0)
+    with pytest.raises(OSError) as refused:
+        smollm2.grammars.compile(read_source({"regex": f"spends {spends}"}))
+    end.set()
+    if spends:
+        assert refused.value.errno == errno.EINVAL and "longer than 0.1 s" in str(refused.value)
+    else:
+        assert refused.value.errno == errno.EAGAIN and "too busy" in str(refused.value)
+
+
 def test_rules_without_end_do_not_crash(smollm2):
     """The compiler recurses for each of them."""
     with contextlib.suppress(OSError):
