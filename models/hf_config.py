@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenix.models.config import ModelConfig, RopeConfig
+from tokenix.models.fp8 import is_fp8
 from tokenix.models.gguf_config import check_sizes
 from tokenix.models.image_error import EINVAL, ENOEXEC, image_error
 
@@ -78,12 +79,12 @@ def hf_default_sampling(where: str, generation: Json) -> dict[str, float | int]:
 
 def _refuse_variants(where: str, config: Json) -> None:
     method = config.get("quantization_config")
-    if method is not None:
+    if method is not None and not (isinstance(method, Mapping) and is_fp8(method)):
         name = method.get("quant_method", "unknown") if isinstance(method, Mapping) else "unknown"
         raise image_error(
             ENOEXEC,
-            f"{where}: weights quantized by {name} are not supported; use the original f16/bf16 "
-            "checkpoint or a GGUF file",
+            f"{where}: weights quantized by {name} are not supported; use one in fp8 (e4m3), "
+            "the original f16/bf16 checkpoint or a GGUF file",
         )
     activation = config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):

@@ -1,18 +1,21 @@
 """The tensors of a directory of safetensors files under their normalized names."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenix.models import fp8
 from tokenix.models.config import ModelConfig
 from tokenix.models.ggml_types import dequantize
 from tokenix.models.image_error import EINVAL, ENOENT, ENOEXEC, image_error
 from tokenix.models.mapped_file import read_json
 from tokenix.models.safetensors_file import StoredTensor, read_safetensors
 from tokenix.models.tensor_names import check_tensors, expected_shapes, hf_name
+from tokenix.models.weights import CodedMatrix
 
-DTYPES = ("F32", "F16", "BF16")
+DTYPES = ("F32", "F16", "BF16", fp8.DTYPE)
 INDEX = "model.safetensors.index.json"
 
 
@@ -35,6 +38,7 @@ class HfWeights:
             if name not in expected
             and not name.endswith("rotary_emb.inv_freq")
             and not (config.tied_embeddings and name == "lm_head.weight")
+            and not _is_of_fp8(name, stored)
         ]
         check_tensors(str(folder), expected, found, unknown)
         for name in expected:
@@ -45,6 +49,11 @@ class HfWeights:
                     f"supported; supported: {', '.join(DTYPES)}",
                 )
         self._stored = {name: stored[hf_name(name)] for name in self._shapes}
+        self._scales = {
+            name: _read_scales(folder, hf_name(name), stored)
+            for name, tensor in self._stored.items()
+            if tensor.dtype == fp8.DTYPE
+        }
 
     def names(self) -> list[str]:
         """All normalized names, in the order layers run."""
@@ -57,10 +66,45 @@ class HfWeights:
 
     def quantized(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
         """("F32" | "F16" | "BF16", raw bytes uint8 [out, bytes per row]), a read-only view of the
-        file. A vector is one row. KeyError if there is none."""
+        file; of fp8 a new array, as "F32". A vector is one row. KeyError if there is none."""
         shape = self._shapes[name]
         tensor = self._stored[name]
-        return tensor.dtype, tensor.raw().reshape(shape[0] if len(shape) == 2 else 1, -1)
+        raw = tensor.raw().reshape(shape[0] if len(shape) == 2 else 1, -1)
+        if name in self._scales:
+            return "F32", fp8.dequantize_fp8(raw, self._scales[name]).view(np.uint8)
+        return tensor.dtype, raw
+
+    def fp8(self, name: str) -> CodedMatrix | None:
+        """A matrix of e4m3 as it is in the file; None if it is not, or its rows have several
+        scales. KeyError if there is none."""
+        tensor, shape = self._stored[name], self._shapes[name]
+        scales = fp8.by_row(self._scales[name], shape) if name in self._scales else None
+        return None if scales is None else CodedMatrix(tensor.raw().reshape(shape), scales)
+
+
+def _is_of_fp8(name: str, stored: Mapping[str, StoredTensor]) -> bool:
+    """Whether it is something beside a matrix of e4m3."""
+    of, _, what = name.rpartition(".")
+    matrix = stored.get(f"{of}.weight")
+    return what in (*fp8.SCALES, *fp8.UNUSED) and matrix is not None and matrix.dtype == fp8.DTYPE
+
+
+def _read_scales(
+    folder: Path, name: str, stored: Mapping[str, StoredTensor]
+) -> npt.NDArray[np.float32]:
+    """Of a matrix of e4m3."""
+    of = name.removesuffix("weight")
+    found = next((stored[of + each] for each in fp8.SCALES if of + each in stored), None)
+    if found is None or found.dtype not in ("F32", "F16", "BF16"):
+        raise image_error(ENOENT, f"{folder}: tensor {name} is in fp8, and has no {fp8.SCALES[0]}")
+    scales = dequantize(found.raw().reshape(1, -1), found.dtype).reshape(found.shape)
+    if len(stored[name].shape) != 2 or not fp8.fits(scales, stored[name].shape):
+        raise image_error(
+            EINVAL,
+            f"{folder}: scales of shape {list(found.shape)} do not fit tensor {name} of shape "
+            f"{list(stored[name].shape)}: there is one for it, for each row or for 128 x 128 of it",
+        )
+    return scales
 
 
 def weight_files(folder: Path) -> list[Path]:

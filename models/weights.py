@@ -15,10 +15,18 @@
 Matrices are [out, in]: y = x @ w.T. Rows of q and k are in half-split RoPE order.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+
+class CodedMatrix(NamedTuple):
+    """A matrix of e4m3 [out, in]: number = code * scale of its row."""
+
+    codes: npt.NDArray[np.uint8]
+    scales: npt.NDArray[np.float32]
+    """[out]"""
 
 
 class Weights(Protocol):
@@ -33,4 +41,13 @@ class Weights(Protocol):
     def quantized(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
         """(ggml type name such as "Q4_1", rows of raw blocks [out, bytes per row]); float formats
         give ("F32" | "F16" | "BF16", raw bytes)."""
+        ...
+
+
+@runtime_checkable
+class Fp8Weights(Protocol):
+    """Weights that may lie in their file in 8 bits."""
+
+    def fp8(self, name: str) -> CodedMatrix | None:
+        """A matrix as it is in the file, if it is of this kind there. KeyError if there is none."""
         ...
