@@ -1,9 +1,10 @@
 """What clients may send, as they send it: the bodies of requests, field by field.
 
-Unknown fields are ignored, as OpenAI's own server does; a wrong type is an error with its path.
+Unknown fields are ignored, as OpenAI's own server does, but for those that would have made the
+answer another one (`REFUSED`); a wrong type is an error with its path.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -15,6 +16,29 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Tier = Literal["auto", "default", "flex", "scale", "priority"]
 
 
+REFUSED: Final = {
+    "audio": "answers are text",
+    "allowed_token_ids": "use structured_outputs or logit_bias",
+    "bad_words": "use logit_bias",
+    "chat_template": "the model's own is used",
+    "continue_final_message": "an answer is a message of its own",
+    "echo": "an answer is what is generated",
+    "function_call": "use tool_choice",
+    "functions": "use tools",
+    "guided_choice": "use structured_outputs",
+    "guided_grammar": "use structured_outputs",
+    "guided_json": "use structured_outputs",
+    "guided_regex": "use structured_outputs",
+    "prompt_embeds": "a prompt is text or tokens",
+    "prompt_logprobs": "only of what is generated there are log probabilities",
+    "suffix": "a text is only continued",
+    "truncate_prompt_tokens": "a prompt is taken whole or refused",
+    "use_beam_search": "answers are drawn; ask for n",
+    "web_search_options": "nothing is searched",
+}
+"""Fields of other servers that change what is answered -> what to do instead."""
+
+
 class StreamOptions(Struct, frozen=True):
     """What else a stream brings."""
 
@@ -22,6 +46,18 @@ class StreamOptions(Struct, frozen=True):
     """A last chunk with the usage of the request."""
     continuous_usage_stats: bool = False
     """The usage so far in every chunk."""
+
+
+class StructuredOutputs(Struct, frozen=True):
+    """The form of an answer, as vLLM's clients say it. One of these."""
+
+    json: dict[str, Any] | str | None = None
+    """A JSON schema, or the text of one."""
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: Annotated[list[str], Meta(min_length=1, max_length=1024)] | None = None
+    grammar: str | None = None
+    """In Lark's syntax."""
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
@@ -56,6 +92,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     """How fast the text is read. Output that is further ahead may be paused for others."""
     request_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")] | None = None
     """Becomes part of the answer's id."""
+    structured_outputs: StructuredOutputs | None = None
     user: str | None = None
     metadata: dict[str, Any] | None = None
     store: bool | None = None
@@ -163,8 +200,6 @@ class CompletionBody(Sampling, frozen=True, kw_only=True):
     prompt: str | list[str | Count | list[Count]]
     """A text, texts, tokens, or lists of tokens."""
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    echo: bool | None = None
-    suffix: str | None = None
     best_of: Positive | None = None
     response_format: ResponseFormat | None = None
 
@@ -191,6 +226,17 @@ class TemplateBody(Struct, frozen=True, kw_only=True):
     model: str | None = None
     tools: list[Tool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+
+_REFUSED = msgspec.json.Decoder(
+    msgspec.defstruct("_Refused", [(name, Any, None) for name in REFUSED], frozen=True)
+)
+
+
+def read_refused(body: bytes) -> str | None:
+    """The first field of `REFUSED` that a body, sound JSON, has and that asks for something."""
+    found = _REFUSED.decode(body)
+    return next((name for name in REFUSED if getattr(found, name)), None)
 
 
 def tool_specs(tools: list[Tool]) -> list[dict[str, Any]]:

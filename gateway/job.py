@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from tokenix.gateway import dialogue, tools
-from tokenix.gateway.bodies import ChatBody, CompletionBody, ResponseFormat, Sampling
+from tokenix.gateway.bodies import ChatBody, CompletionBody, Sampling, StructuredOutputs
 from tokenix.gateway.config import Limits
 from tokenix.gateway.errors import invalid
 from tokenix.gateway.keys import Caller
@@ -81,13 +81,16 @@ def of_chat(
         options["template"] = body.chat_template_kwargs
     if body.logprobs:
         options["logprobs"] = body.top_logprobs or 0
-    grammar = choice.grammar or _grammar(body.response_format, limits)
+    grammar, form_field = _form(body, limits)
+    if choice.grammar is not None:
+        if grammar is not None:
+            raise invalid(f"a forced tool call leaves no room for {form_field}", form_field)
+        grammar, form_field = choice.grammar, "tools"
     if grammar is not None:
         options["grammar"] = grammar
     return _job(
         body, [prompt], options, limits, has_tools=bool(told), parallel=choice.parallel,
-        top=(body.top_logprobs or 0) if body.logprobs else -1,
-        form_field="response_format" if choice.grammar is None else "tools",
+        top=(body.top_logprobs or 0) if body.logprobs else -1, form_field=form_field,
     )  # fmt: skip
 
 
@@ -95,9 +98,6 @@ def of_completion(
     body: CompletionBody, caller: Caller, limits: Limits, headers: Mapping[str, str]
 ) -> Job:
     """ApiError 400."""
-    for name, value in (("echo", body.echo), ("suffix", body.suffix)):
-        if value:
-            raise invalid(f"{name} is not supported", name)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise invalid("best_of other than n is not supported", "best_of")
     options = _options(body, caller, limits, headers)
@@ -105,12 +105,14 @@ def of_completion(
     options["max_tokens"] = body.max_tokens or COMPLETION_TOKENS
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
-    grammar = _grammar(body.response_format, limits)
+    grammar, form_field = _form(body, limits)
     if grammar is not None:
         options["grammar"] = grammar
     top = -1 if body.logprobs is None else body.logprobs
     prompts = _prompts(body.prompt, limits)
-    return _job(body, prompts, options, limits, top=top, prompt_field="prompt")
+    return _job(
+        body, prompts, options, limits, top=top, prompt_field="prompt", form_field=form_field
+    )
 
 
 def _job(
@@ -204,17 +206,48 @@ def _bias(key: str, bias: float) -> float:
     return bias
 
 
-def _grammar(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:
-    if form is None or form.type == "text":
-        return None
-    if form.type == "json_object":
-        return {"json_object": True}
-    if form.json_schema is None:
+def _form(body: ChatBody | CompletionBody, limits: Limits) -> tuple[dict[str, Any] | None, str]:
+    """The grammar of an answer, if it is to have one, and the field that says so."""
+    asked, field_name = _structured(body.structured_outputs, limits), "structured_outputs"
+    given = body.response_format
+    if given is None or given.type == "text":
+        return asked, field_name if asked is not None else "response_format"
+    if asked is not None:
+        raise invalid("structured_outputs leaves no room for response_format", "response_format")
+    if given.type == "json_object":
+        return {"json_object": True}, "response_format"
+    if given.json_schema is None:
         raise invalid(
             "response_format json_schema needs json_schema", "response_format.json_schema"
         )
-    check_size(form.json_schema.schema, "response_format.json_schema.schema", limits)
-    return {"json_schema": form.json_schema.schema}
+    check_size(given.json_schema.schema, "response_format.json_schema.schema", limits)
+    return {"json_schema": given.json_schema.schema}, "response_format"
+
+
+def _structured(given: StructuredOutputs | None, limits: Limits) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    forms = {
+        name: value
+        for name in ("json", "json_object", "regex", "choice", "grammar")
+        if (value := getattr(given, name)) not in (None, False)
+    }
+    if len(forms) != 1:
+        what = " and ".join(forms) or "none"
+        raise invalid(
+            f"structured_outputs has one of json, json_object, regex, choice, grammar, not {what}",
+            "structured_outputs",
+        )
+    ((name, form),) = forms.items()
+    check_size(form, f"structured_outputs.{name}", limits)
+    if name == "json" and isinstance(form, str):
+        try:
+            form = msgspec.json.decode(form, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            raise invalid(
+                "structured_outputs.json is no JSON object", "structured_outputs.json"
+            ) from None
+    return {{"json": "json_schema", "grammar": "lark"}.get(name, name): form}
 
 
 def check_size(value: object, where: str, limits: Limits) -> None:

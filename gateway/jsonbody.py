@@ -8,6 +8,7 @@ import msgspec
 from litestar.dto import AbstractDTO, DTOFieldDefinition
 from litestar.typing import FieldDefinition
 
+from tokenix.gateway.bodies import REFUSED, Sampling, read_refused
 from tokenix.gateway.errors import invalid, of_decoding
 
 T = TypeVar("T")
@@ -26,7 +27,8 @@ class JsonBody(AbstractDTO[T]):
         if not value.strip():
             raise invalid("the body is empty; send JSON")
         try:
-            return msgspec.json.decode(value, type=self.model_type)
+            body = msgspec.json.decode(value, type=self.model_type)
+            refused = read_refused(value) if isinstance(body, Sampling) else None
         except msgspec.ValidationError as why:
             raise of_decoding(why) from None
         except msgspec.DecodeError as why:
@@ -35,6 +37,9 @@ class JsonBody(AbstractDTO[T]):
                 half = lone[0].decode("ascii", "replace")
                 raise invalid(f"the body is not valid JSON: {half} is half a character") from None
             raise of_decoding(why) from None
+        if refused is not None:
+            raise invalid(f"{refused} is not supported: {REFUSED[refused]}", refused)
+        return body
 
     @classmethod
     def create_for_field_definition(

@@ -13,6 +13,7 @@ from tokenix.gateway.bodies import (
     ResponseFormat,
     Tier,
 )
+from tokenix.gateway.dialogue import text_of
 from tokenix.gateway.errors import invalid
 
 
@@ -96,7 +97,7 @@ def _message(item: InputItem, number: int) -> ChatMessage:
         raise invalid(f"{where}: items of type {item.type[:40]!r} are not supported", where)
     if item.role is None:
         raise invalid(f"{where}.role is missing", f"{where}.role")
-    return ChatMessage(item.role, item.content)
+    return ChatMessage(item.role, text_of(item.content, f"{where}.content"))
 
 
 def _format(given: TextFormat) -> ResponseFormat:

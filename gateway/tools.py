@@ -58,8 +58,6 @@ def read_choice(body: ChatBody, limits: Limits) -> Choice:
         parallel = False
     if forced is None:
         return Choice(offered, parallel=parallel)
-    if body.response_format is not None and body.response_format.type != "text":
-        raise invalid("a forced tool call leaves no room for response_format", "response_format")
     return Choice(offered, {"lark": _grammar(forced, parallel)}, parallel)
 
 

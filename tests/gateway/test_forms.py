@@ -1,11 +1,13 @@
 """Output of a given form: JSON of a schema, calls of tools."""
 
 import json
+import re
 from typing import Any
 
 import openai
 import pytest
 
+from tokenix.gateway.bodies import REFUSED
 from tokenix.gateway.tools import Call, CallFinder
 from tokenix.tests.gateway.house import MODEL, Gateway
 
@@ -71,6 +73,66 @@ def test_several_answers_of_a_schema(client: openai.OpenAI) -> None:
 
 def test_plain_text_is_a_form_too(client: openai.OpenAI) -> None:
     assert ask(client, response_format={"type": "text"}, max_tokens=3).choices[0].message.content
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed"),
+    [
+        ({"regex": "[ab]{3}"}, "[ab]{3}"),
+        ({"choice": ["left", "right"]}, "left|right"),
+        ({"json": {"enum": ["x", "y"]}}, '"[xy]"'),
+        ({"json": '{"enum": ["x", "y"]}'}, '"[xy]"'),
+        ({"grammar": 'start: "a" /[0-9]/'}, "a[0-9]"),
+    ],
+)
+def test_structured_outputs(client: openai.OpenAI, asked: dict[str, Any], allowed: str) -> None:
+    more = {"structured_outputs": asked}
+    answer = ask(client, extra_body=more).choices[0]
+    assert re.fullmatch(allowed, answer.message.content) and answer.finish_reason == "stop"
+    text = client.completions.create(
+        model=MODEL, prompt="Once", max_tokens=20, temperature=0, extra_body=more
+    )
+    assert re.fullmatch(allowed, text.choices[0].text)
+
+
+FORCED = {"tools": [TIME], "tool_choice": "required"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "said"),
+    [
+        ({"structured_outputs": {}}, "structured_outputs", "not none"),
+        ({"structured_outputs": {"regex": "a", "json_object": True}}, "structured_outputs",
+         "json_object and regex"),
+        ({"structured_outputs": {"json": "[]"}}, "structured_outputs.json", "no JSON object"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs", "unclosed"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "length >= 1"),
+        ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+         "response_format", "no room"),
+        ({"structured_outputs": {"regex": "a"}, **FORCED}, "structured_outputs", "no room"),
+        ({"response_format": {"type": "json_object"}, **FORCED}, "response_format", "no room"),
+        *(({name: [1]}, name, "not supported") for name in REFUSED),
+    ],
+)  # fmt: skip
+def test_forms_that_are_none(
+    gateway: Gateway, asked: dict[str, Any], param: str, said: str
+) -> None:
+    with gateway.chat(**asked) as wire:
+        error = wire.error()
+        assert (wire.status, error["param"]) == (400, param) and said in error["message"]
+
+
+def test_fields_that_ask_for_nothing_are_not_refused(client: openai.OpenAI) -> None:
+    nothing = {"echo": False, "suffix": None, "functions": [], "guided_json": None, "foo": [1]}
+    assert ask(client, max_tokens=1, extra_body=nothing).choices[0].message.content
+
+
+def test_the_schema_of_a_tool_that_is_none(gateway: Gateway) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "no such type"}}}
+    with gateway.chat(tools=[tool], tool_choice="required") as wire:
+        error = wire.error()
+        assert (wire.status, error["param"]) == (400, "tools")
+        assert error["message"].endswith("Invalid type: no such type")
 
 
 def test_a_schema_that_is_none(gateway: Gateway) -> None:

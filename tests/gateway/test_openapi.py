@@ -59,7 +59,8 @@ def fuzz(gateway: Gateway, k: Syscalls, examples: int, seed: int) -> None:
         def one(case: Any) -> None:
             if isinstance(case.body, dict) and "model" in case.body:
                 short = {name: value for name, value in SHORT.items() if name in case.body}
-                case.body = {**case.body, "model": MODEL, "max_tokens": 2, **short}
+                limit = "max_output_tokens" if "responses" in case.path else "max_tokens"
+                case.body = {**case.body, "model": MODEL, limit: 2, **short}
             case.call_and_validate(base_url=gateway.url, checks=CHECKED, timeout=60)
 
         one()
