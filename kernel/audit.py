@@ -11,6 +11,7 @@ from tokenix.mm.frames import FrameState
 from tokenix.mm.ids import Pfn, Pid
 from tokenix.mm.page import Page
 from tokenix.mm.quota import TIERS
+from tokenix.sched.entity import Qos
 from tokenix.swap.spare import Spare, spare_kind
 from tokenix.swap.tier import PlaceState, Tier
 from tokenix.swap.transfers import Lane
@@ -38,6 +39,7 @@ def check(kernel: Kernel) -> None:
         waits = memory.awaits(process.pid)
         assert waits == (process.state in MOVING), (
             f"{process.pid} is {process.state.value}, awaits {waits}"
+    _check_census(kernel)
         )
     assert kernel.pids == sorted([*kernel.processes, *kernel.zombies])
     for zombie in kernel.zombies.values():
@@ -165,3 +167,17 @@ def _check_queues(kernel: Kernel) -> None:
         asleep = bool(process.hold) and process.state in (State.NEW, State.SWAPPED)
         assert (process.pid in seen) != asleep, f"{process.pid} is queued unless it is held"
     assert len(seen) <= len(kernel.processes), "the dead are not queued"
+def _check_census(kernel: Kernel) -> None:
+    """What is counted as it happens, against a count."""
+    states = Counter(process.state for process in kernel.processes.values())
+    states[State.READY] += states.pop(State.RUNNING, 0)
+    living = {state: count for state, count in kernel.census.items() if state is not State.ZOMBIE}
+    assert living == {state: states[state] for state in living}, "the census is right"
+    waiting = [task.entity for task in kernel.scheduler.waiting.values()]
+    eldest = kernel.scheduler.queues.eldest
+    for qos in Qos:
+        since_s = [entity.waiting_since_s for entity in waiting if entity.qos is qos]
+        assert eldest.count(qos) == len(since_s), "those who wait are counted"
+        assert eldest.since_s(qos) == min(since_s, default=None), "the eldest is known"
+
+

@@ -70,6 +70,8 @@ class Lifecycle:
         """Processes whose block tables the device may forget with the next forward."""
         self.deadlines: list[tuple[float, Pid]] = []
         """A heap; entries of the dead and of changed deadlines stay until they come up."""
+        self.census = dict.fromkeys(State, 0)
+        """Living processes by state, those that run with READY; whoever has ended under ZOMBIE."""
         self._tickets = 0
         self._pids = 0
         self.memory = Memory(info, self.commands.append, self.new_ticket, self.params)
@@ -125,6 +127,7 @@ class Lifecycle:
     def add(self, process: Process) -> None:
         """A new process exists. It is queued if nothing holds it."""
         self.processes[process.pid] = process
+        self.census[process.state] += 1
         insort(self.pids, process.pid)
         self.memory.add(process)
         self.meters.enter(process, self.now_s)
@@ -156,6 +159,8 @@ class Lifecycle:
         assert state in ALLOWED[old], f"process {process.pid}: {old.value} -> {state.value}"
         self.charge(process)
         process.state = state
+        self.census[State.READY if old is State.RUNNING else old] -= 1
+        self.census[state] += 1
         self.trace.add(self.now_s, process.pid, "state", old=old.value, new=state.value)
         if state is State.SWAPPED and process.hold:
             self.swapfile.note_held(process)

@@ -108,12 +108,15 @@ def tail(kernel: Lifecycle, process: Process, limit: int) -> tuple[int, ...]:
 
 
 def vmstat(kernel: Lifecycle) -> dict[str, float]:
-    """Gauges and counters of the whole kernel, flat, by dotted name."""
+    """Gauges and counters of the whole kernel, flat, by dotted name. It looks at those who have
+    seats and at a sample of the paused, and at nobody else, however many there are."""
     memory, counters = kernel.memory, kernel.counters
     stats: dict[str, float] = {"time_s": kernel.now_s}
-    states = Counter(map(_STATE, kernel.processes.values()))
     for state in State:
-        stats[f"processes.{state.value}"] = states[state]
+        stats[f"processes.{state.value}"] = kernel.census[state]
+    running = Counter(map(_STATE, kernel.scheduler.ready.values()))[State.RUNNING]
+    stats[f"processes.{State.RUNNING.value}"] = running
+    stats[f"processes.{State.READY.value}"] -= running
     stats[f"processes.{State.ZOMBIE.value}"] = len(kernel.zombies)
     for frame_state in FrameState:
         stats[f"frames.{frame_state.name.lower()}"] = memory.frames.count(frame_state)
@@ -175,15 +178,11 @@ def _note_scheduler(kernel: Lifecycle, stats: dict[str, float]) -> None:
     scheduler, now_s = kernel.scheduler, kernel.now_s
     for queue in Queue:
         stats[f"queues.{queue.value}"] = len(scheduler.queues.of(queue))
-    lengths = dict.fromkeys(Qos, 0)
-    oldest_s = dict.fromkeys(Qos, 0.0)
-    for task in scheduler.waiting.values():
-        qos = task.entity.qos
-        lengths[qos] += 1
-        oldest_s[qos] = max(oldest_s[qos], now_s - task.entity.waiting_since_s)
+    eldest = scheduler.queues.eldest
     for qos in Qos:
-        stats[f"waiting.{qos.name.lower()}"] = lengths[qos]
-        stats[f"waiting.{qos.name.lower()}_oldest_s"] = oldest_s[qos]
+        since_s = eldest.since_s(qos)
+        stats[f"waiting.{qos.name.lower()}"] = eldest.count(qos)
+        stats[f"waiting.{qos.name.lower()}_oldest_s"] = 0.0 if since_s is None else now_s - since_s
     for name, tasks in (("running", scheduler.ready), ("paused", scheduler.paused)):
         for which, lead_s in _leads(kernel, tasks).items():
             stats[f"lead.{name}_{which}_s"] = lead_s

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tokenix.mm.ids import Pid
 from tokenix.sched.dueline import DueLine
+from tokenix.sched.eldest import Eldest
 from tokenix.sched.entity import SchedEntity, Task
 from tokenix.sched.giants import UsualSize
 from tokenix.sched.policy import Policy
@@ -66,6 +67,7 @@ class Queues:
     forwards: int = 0
     """Forward passes that have retired."""
 
+    eldest: Eldest = field(default_factory=Eldest)
     waitlist: Waitlist = field(default_factory=Waitlist)
     dueline: DueLine = field(default_factory=DueLine)
     runlist: RunList = field(default_factory=RunList)
@@ -101,6 +103,7 @@ class Queues:
         else:
             self.shares.note_present(entity)
         if queue is Queue.WAITING:
+            self.eldest.put(entity)
             self.shares.note_waiting(entity.qos, 1)
             self.shares.mark(entity)
         self.home[pid] = queue
@@ -121,6 +124,7 @@ class Queues:
 
     def _note_leaving(self, entity: SchedEntity, home: Queue | None) -> None:
         if home is Queue.WAITING:
+            self.eldest.drop(entity)
             self.shares.note_waiting(entity.qos, -1)
             if self._booked.get(entity.pid) is Queue.WAITING:
                 self._unbook(entity.pid)  # now, so that the others' place in the line is right
