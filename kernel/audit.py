@@ -39,9 +39,9 @@ def check(kernel: Kernel) -> None:
         waits = memory.awaits(process.pid)
         assert waits == (process.state in MOVING), (
             f"{process.pid} is {process.state.value}, awaits {waits}"
-    _check_census(kernel)
         )
     assert kernel.pids == sorted([*kernel.processes, *kernel.zombies])
+    _check_census(kernel)
     for zombie in kernel.zombies.values():
         assert zombie.space.mapped == 0, "zombies hold no memory"
     _check_queues(kernel)
@@ -155,18 +155,6 @@ def _check_images(kernel: Kernel) -> None:
         assert kernel.processes[pid].hold & Hold.INPUT and path in images.files
 
 
-def _check_queues(kernel: Kernel) -> None:
-    scheduler = kernel.scheduler
-    seen: list[Pid] = []
-    for queue in (
-        scheduler.waiting, scheduler.ready, scheduler.held, scheduler.paused, scheduler.moving
-    ):  # fmt: skip
-        seen += list(queue)
-    assert len(seen) == len(set(seen)), "a process is in one queue"
-    for process in kernel.processes.values():
-        asleep = bool(process.hold) and process.state in (State.NEW, State.SWAPPED)
-        assert (process.pid in seen) != asleep, f"{process.pid} is queued unless it is held"
-    assert len(seen) <= len(kernel.processes), "the dead are not queued"
 def _check_census(kernel: Kernel) -> None:
     """What is counted as it happens, against a count."""
     states = Counter(process.state for process in kernel.processes.values())
@@ -181,3 +169,15 @@ def _check_census(kernel: Kernel) -> None:
         assert eldest.since_s(qos) == min(since_s, default=None), "the eldest is known"
 
 
+def _check_queues(kernel: Kernel) -> None:
+    scheduler = kernel.scheduler
+    seen: list[Pid] = []
+    for queue in (
+        scheduler.waiting, scheduler.ready, scheduler.held, scheduler.paused, scheduler.moving
+    ):  # fmt: skip
+        seen += list(queue)
+    assert len(seen) == len(set(seen)), "a process is in one queue"
+    for process in kernel.processes.values():
+        asleep = bool(process.hold) and process.state in (State.NEW, State.SWAPPED)
+        assert (process.pid in seen) != asleep, f"{process.pid} is queued unless it is held"
+    assert len(seen) <= len(kernel.processes), "the dead are not queued"
