@@ -36,6 +36,7 @@ from tokenix.drivers.sampling import SamplingParams
 from tokenix.models.config import ModelConfig, RopeConfig
 from tokenix.models.ggml_types import dequantize
 from tokenix.models.tensor_names import expected_shapes
+from tokenix.models.weights import CodedMatrix
 
 CONFIG = ModelConfig(
     name="tiny", architecture="qwen2", layers=1, hidden=96, heads=8, kv_heads=4, head_dim=32,
@@ -100,6 +101,30 @@ def test_blocks_that_are_in_two_parts():
     weights.stored["layers.0.down"] = "Q8_0", blocks, (3, 96)
     found = [ShardWeights(weights, Shard(i, 4)).float32("layers.0.down") for i in range(4)]
     assert np.array_equal(np.concatenate(found, 1), weights.float32("layers.0.down"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_parts_of_codes_have_the_scales_of_their_rows(count):
+    class Coded(Stored):
+        def fp8(self, name):
+            shape = self.stored[name][2]
+            if len(shape) != 2 or not name.startswith("layers"):
+                return None
+            chance = np.random.default_rng(len(name))
+            codes = chance.integers(0, 255, shape, np.uint8)
+            return CodedMatrix(codes, chance.random(shape[0], np.float32))
+
+    weights = Coded("F32")
+    parts = [ShardWeights(weights, Shard(i, count)) for i in range(count)]
+    assert all(part.fp8("norm") is None for part in parts)
+    for name, axis in (("layers.0.q", 0), ("layers.0.gate", 0), ("layers.0.down", 1)):
+        whole, found = weights.fp8(name), [part.fp8(name) for part in parts]
+        assert np.array_equal(np.concatenate([one.codes for one in found], axis), whole.codes)
+        if axis == 0:
+            assert np.array_equal(np.concatenate([one.scales for one in found]), whole.scales)
+        else:
+            assert all(np.array_equal(one.scales, whole.scales) for one in found)
+    assert ShardWeights(Stored("F32"), Shard(0, count)).fp8("layers.0.q") is None
 
 
 def test_a_tied_head_is_a_view_of_the_embedding():

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tokenix.models.config import ModelConfig
 from tokenix.models.ggml_types import BY_NAME, dequantize
-from tokenix.models.weights import Weights
+from tokenix.models.weights import CodedMatrix, Fp8Weights, Weights
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +78,8 @@ def check_shards(config: ModelConfig, count: int) -> None:
 
 
 class ShardWeights:
-    """Keeps `models.weights.Weights` for a part of a model: nothing else of the file is read."""
+    """Keeps `models.weights.Weights` and `Fp8Weights` for a part of a model: nothing else of the
+    file is read."""
 
     def __init__(self, weights: Weights, shard: Shard) -> None:
         self._weights = weights
@@ -104,14 +105,27 @@ class ShardWeights:
         last = name.rpartition(".")[2]
         kind, rows = self._weights.quantized(name)
         if last in _ROWS:
-            size = len(rows) // self._shard.count
-            return kind, rows[self._shard.index * size :][:size]
+            return kind, self._rows(rows)
         if last not in _COLUMNS:
             return kind, rows
         block = BY_NAME[kind]
         if rows.shape[1] // block.block_bytes % self._shard.count:
             return "F32", np.ascontiguousarray(self._columns(dequantize(rows, kind))).view(np.uint8)
         return kind, self._columns(rows)
+
+    def fp8(self, name: str) -> CodedMatrix | None:
+        """A matrix of layers as it is in the file, if it is of this kind there."""
+        weights, last = self._weights, name.rpartition(".")[2]
+        found = weights.fp8(name) if isinstance(weights, Fp8Weights) else None
+        if found is None:
+            return None
+        if last in _ROWS:
+            return CodedMatrix(self._rows(found.codes), self._rows(found.scales))
+        return found._replace(codes=self._columns(found.codes)) if last in _COLUMNS else found
+
+    def _rows(self, matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        size = len(matrix) // self._shard.count
+        return matrix[self._shard.index * size :][:size]
 
     def _columns(self, matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
         size = matrix.shape[1] // self._shard.count
