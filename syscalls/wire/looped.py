@@ -20,6 +20,10 @@ from tokenix.syscalls.wire.channel import Channel
 from tokenix.syscalls.wire.client import Line, RemotePort
 
 
+CLOSE_S = 5.0
+"""From another thread, closing waits for the loop at most so long."""
+
+
 class LoopChannel(Channel):
     """Of the running event loop, on which its receivers are called. Calls may come from elsewhere
     too. It ends with its loop."""
@@ -46,9 +50,9 @@ class LoopChannel(Channel):
         if self._is_here() or not self._loop.is_running():
             self._close()
             return
-        with contextlib.suppress(RuntimeError):  # the loop has ended at this moment
+        with contextlib.suppress(RuntimeError, TimeoutError):  # the loop ends at this moment
             self._loop.call_soon_threadsafe(self._close)
-            self._over.result()
+            self._over.result(CLOSE_S)
 
     def _ring(self) -> None:
         if self._ringing:
