@@ -19,7 +19,6 @@ from tokenix.syscalls.wire import channel, client
 from tokenix.syscalls.wire.channel import Channel
 from tokenix.syscalls.wire.client import Line, RemotePort
 
-
 CLOSE_S = 5.0
 """From another thread, closing waits for the loop at most so long."""
 
