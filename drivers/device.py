@@ -27,6 +27,11 @@ class DeviceInfo:
     prefill_tokens_per_s: float
     copy_in_s_per_page: float
     copy_out_s_per_page: float
+    notes: tuple[str, ...] = ()
+    """What is other than was asked for, in a line each, for people."""
+    depth: int = 1
+    """Forwards that may be in flight at a time. 2: it gains by having the next one before it has
+    told the tokens of this one (`drivers.ops`)."""
 
 
 class Device(Protocol):

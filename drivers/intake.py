@@ -6,7 +6,9 @@ Kernels check no bounds; whatever would pass one is refused here, row by row.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenix.drivers.ops import Forward, ForwardDone, Row, RowFault, Sampled
+import msgspec
+
+from tokenix.drivers.ops import Forward, ForwardDone, Row, RowFault, Sampled, drawn_by
 from tokenix.drivers.tables import BlockTables
 from tokenix.mm.ids import Pid
 
@@ -54,6 +56,8 @@ class Intake:
         self._page_tokens = page_tokens
         self._vocab_tokens = vocab_tokens
         self.max_position = max_position
+        self._before = Batch((), [])
+        """Of the forward before."""
 
     def take(self, command: Forward) -> Batch:
         """Change the tables; the rows, with a fault for each one that cannot run."""
@@ -64,14 +68,29 @@ class Intake:
             wrong = self.tables.apply(delta)
             if wrong is not None:
                 bad[delta.pid] = wrong
-        rows = command.all_rows()
+        rows = tuple(self._known(row) for row in command.all_rows())
         pids = [row.pid for row in rows]
         assert len(set(pids)) == len(pids), "two rows of one process in a forward"
         results: list[Sampled | RowFault | None] = []
         for row in rows:
             wrong = bad.get(row.pid) or self._reject(row)
             results.append(RowFault(wrong) if wrong is not None else None)
-        return Batch(rows, results)
+        self._before = Batch(rows, results)
+        return self._before
+
+    def _known(self, row: Row) -> Row:
+        """The row with its token in place of a `drawn_by`, if that was drawn."""
+        if len(row.tokens) != 1 or row.tokens[0] >= 0:
+            return row
+        before, at = self._before, drawn_by(row.tokens[0])
+        if at >= len(before.rows) or not _goes_on(before.rows[at], row):
+            return row
+        drawn = before.results[at]
+        return (
+            msgspec.structs.replace(row, tokens=(drawn.token,))
+            if isinstance(drawn, Sampled)
+            else row
+        )
 
     def _reject(self, row: Row) -> str | None:
         """Why a row cannot run."""
@@ -83,6 +102,13 @@ class Intake:
             return f"pid {row.pid} needs {end} positions, its block table covers {covered}"
         if end > self.max_position:
             return f"pid {row.pid} passes the context of {self.max_position} tokens"
+        if len(row.tokens) == 1 and row.tokens[0] < 0:
+            return f"pid {row.pid} goes on with row {drawn_by(row.tokens[0])}, which drew nothing"
         if min(row.tokens) < 0 or max(row.tokens) >= self._vocab_tokens:
             return f"pid {row.pid} has a token outside the vocabulary of {self._vocab_tokens}"
         return None
+
+
+def _goes_on(before: Row, row: Row) -> bool:
+    """Whether `row` begins where `before` ends."""
+    return (before.pid, before.end) == (row.pid, row.start)

@@ -10,6 +10,13 @@ carrying the command's ticket. Order and fences are a contract between the two:
     fetch queue     Fetch                          own queue, concurrent with all others
     image queue     OpenImages, SaveImage ...      own queue, concurrent with all others
 
+A Forward may be submitted before the one before it has completed, up to `DeviceInfo.depth` at a
+time, and then go on with rows of that one: what has been drawn by then only the device knows, and
+`drawn_by` names it. A row fails if the row that it goes on with has.
+
+    Forward 1   decode of pid 7 at position 20, in row 3   |====================|
+    Forward 2   decode of pid 7 at position 21, token drawn_by(3)     |====================|
+
 Across queues nothing is ordered. The kernel never submits a command that touches a frame, slot or
 block which an unfinished command on another queue writes, nor one that writes what such a command
 reads. A SwapOn or SwapOff is submitted while no Store and no Fetch is unfinished, and the other way
@@ -39,6 +46,24 @@ class SampleSpec:
     """Token ids that may not be drawn (end of text while below min_tokens)."""
     grammar: TokenMask | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Whether logits, parameters and position alone decide: no token before it needs to be
+        known, and nothing but the token is asked for."""
+        return (
+            self.grammar is None
+            and not self.banned
+            and not self.params.logit_bias
+            and self.params.logprobs < 0
+            and not self.params.needs_history
+        )
+
+
+def drawn_by(row: int) -> int:
+    """In place of a token: the one that row `row` (from 0) of the forward before draws, for the
+    same process, at the position at which it is used here. Its spec must be `plain`."""
+    return -1 - row
+
 
 class Row(msgspec.Struct, frozen=True):
     """One process's part of a forward pass: `tokens` at positions start, start + 1, ...
@@ -50,6 +75,7 @@ class Row(msgspec.Struct, frozen=True):
     pid: Pid
     start: int
     tokens: tuple[int, ...]
+    """One alone may be a `drawn_by`."""
     sample: SampleSpec | None
     """None: a prefill chunk that is not the last one; only KV is produced."""
 

@@ -26,6 +26,7 @@ def check(kernel: Kernel) -> None:
     check_tiers(memory, [*mapped, *kernel.segments.pinned_pages()])
     check_pins(memory, kernel.images.pinned_slots(), kernel.images.count_arriving())
     _check_images(kernel)
+    _check_flights(kernel)
     for process in kernel.processes.values():
         active = process.state in RESIDENT
         assert process.space.active == active, f"{process.pid} is {process.state.value}"
@@ -33,9 +34,6 @@ def check(kernel: Kernel) -> None:
         assert process.ends == sum(not hasattr(item, "token") for item in process.out)
         assert process.unread == sum(hasattr(item, "token") for item in process.out)
         assert process.unread <= kernel.params.pipe_tokens, "pipes are bounded"
-        if process.state is State.RUNNING:
-            flight = kernel.in_flight
-            assert flight is not None and any(p is process for p in flight.processes())
         waits = memory.awaits(process.pid)
         assert waits == (process.state in MOVING), (
             f"{process.pid} is {process.state.value}, awaits {waits}"
@@ -139,6 +137,25 @@ def check_pins(memory: Memory, saved: Sequence[int] = (), arriving: int = 0) -> 
     into_slots = writing[Lane.OUT] + writing[Lane.FETCH] + arriving
     assert copies.host.count(PlaceState.WRITING) == into_slots, "slots are written by copies"
     assert copies.disk.count(PlaceState.WRITING) == writing[Lane.STORE], "so are blocks"
+
+
+def _check_flights(kernel: Kernel) -> None:
+    """Whoever lives and is in a pass is RUNNING, and nobody else; a row begins where what is
+    computed ends, or the row before it, and has pages: but for those that are void."""
+    flights = kernel.flights
+    assert len(flights) <= kernel.info.depth, "the device takes no more"
+    assert len(flights) == kernel.memory.frames.count_fences(), "a pass has its fence"
+    running = [p.pid for p in kernel.processes.values() if p.state is State.RUNNING]
+    members = {process.pid for flight in flights for process in flight.processes()}
+    assert sorted(members & kernel.processes.keys()) == sorted(running), "RUNNING is in a pass"
+    for pid in running:
+        space = kernel.processes[pid].space
+        at = space.computed
+        for flight in flights:
+            row = flight.places.get(pid)
+            if row is not None and flight.starts[row] == at:
+                at += flight.count_tokens(row)
+                assert at <= space.mapped * space.page_tokens, f"{pid} writes to its own pages"
 
 
 def _check_images(kernel: Kernel) -> None:

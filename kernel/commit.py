@@ -65,6 +65,18 @@ def commit_decodes(
     return Quiet(streams, filled, others)
 
 
+def is_void(process: Process, start: int) -> bool:
+    """Whether a row that begins at `start` has read what was never written: the one that it goes
+    on with has failed."""
+    return start != process.space.computed
+
+
+def still_wanted(process: Process, end: int, drawn: Drawn) -> Drawn:
+    """What a row up to `end` has drawn; None if its turn was over with the token before."""
+    late = not process.in_turn or end != len(process.tokens)
+    return None if late and isinstance(drawn, Sampled) else drawn
+
+
 def commit_row(
     process: Process, tokens: int, result: Drawn, now_s: float, context_tokens: int
 ) -> Committed:
@@ -87,17 +99,23 @@ def find_quiet_until(process: Process, context_tokens: int, pipe_tokens: int) ->
     """See `Process.quiet_until`; for a process past its first token that nobody waits for."""
     if process.text is not None or process.hold or not process.in_turn:
         return 0
-    space = process.space
+    to_go = count_to_go(process, context_tokens, pipe_tokens)
+    if process.output_tokens < process.min_tokens:
+        to_go = min(to_go, process.min_tokens - process.output_tokens)
+    return process.space.computed + to_go
+
+
+def count_to_go(process: Process, context_tokens: int, pipe_tokens: int) -> int:
+    """Tokens up to the first that passes or reaches a bound, that one included."""
+    length = len(process.tokens)
     to_go = min(
-        process.max_tokens - process.output_tokens,
-        context_tokens - process.length,
+        process.limit_tokens - length,
+        context_tokens - length,
         pipe_tokens - process.unread,
     )
     if process.max_pages is not None:
-        to_go = min(to_go, process.max_pages * space.page_tokens - space.computed)
-    if process.output_tokens < process.min_tokens:
-        to_go = min(to_go, process.min_tokens - process.output_tokens)
-    return space.computed + to_go
+        to_go = min(to_go, process.max_pages * process.space.page_tokens - length + 1)
+    return to_go
 
 
 def _deliver(

@@ -3,8 +3,9 @@
     calls, completions, timers  ->  plan  ->  memory  ->  commands
     \\______ what happened ______/   \\_____ what to do _____/
 
-One forward pass is in flight at most; while it runs, calls and copies are handled, and the next
-plan is made when it has retired. Time is an argument, so a run is a function of its inputs.
+While a forward pass runs, calls and copies are handled, and the next plan is made when it has
+retired; on a device that takes two at a time, the second is planned while the first runs. Time is
+an argument, so a run is a function of its inputs.
 """
 
 import heapq
@@ -23,7 +24,14 @@ from tokenix.drivers.ops import (
 from tokenix.kernel import handlers, imaging
 from tokenix.kernel.answers import ExitReason
 from tokenix.kernel.calls import KernelError
-from tokenix.kernel.commit import Drawn, commit_decodes, commit_row, find_quiet_until
+from tokenix.kernel.commit import (
+    Drawn,
+    commit_decodes,
+    commit_row,
+    find_quiet_until,
+    is_void,
+    still_wanted,
+)
 from tokenix.kernel.event import Call, Command, Event
 from tokenix.kernel.landing import Lost, MemoryEvent
 from tokenix.kernel.launch import InFlight, Launch
@@ -52,6 +60,8 @@ class Kernel(Launch):
         self._leaving: frozenset[Pid] = frozenset()
         """Who the present plan pauses."""
         self._copies_resume_s = 0.0
+        self._free_s = 0.0
+        """When the last pass that went well retired: the next one has the device since then."""
 
     # ---- the step ----
 
@@ -66,7 +76,11 @@ class Kernel(Launch):
             if not isinstance(event, Call):
                 self._complete(event)
         self._run_timers()
-        if self.in_flight is None:
+        if not self.flights:
+            self.short = False
+            self._act()
+        while self.ahead_due and not self.short and 0 < len(self.flights) < self.info.depth:
+            self.ahead_due = False
             self._act()
         self._write_behind()
         imaging.work(self)
@@ -80,7 +94,7 @@ class Kernel(Launch):
     def next_wake_s(self) -> float | None:
         """When `step` must be called again even if nothing happens; None if only events matter."""
         times = [self.deadlines[0][0]] if self.deadlines else []
-        if self.in_flight is None and self._plan_wake_s is not None:
+        if not self.flights and self._plan_wake_s is not None:
             times.append(self._plan_wake_s)
         overdue = self.memory.copies.transfers.next_deadline_s()
         if overdue is not None:
@@ -150,29 +164,35 @@ class Kernel(Launch):
         singles = sum(1 for _, tokens in flight.chunks if tokens == 1)
         counters.steps += 1
         counters.computed_tokens += decodes
-        self.scheduler.note_step(
-            flight.started_s, self.now_s, flight.prefill_tokens, decodes + singles
-        )
+        begun_s = max(flight.started_s, self._free_s)
+        self._free_s = self.now_s
+        self.scheduler.note_step(begun_s, self.now_s, flight.prefill_tokens, decodes + singles)
         for process, masses in zip(flight.processes(), done.masses, strict=False):
             if process.state is State.RUNNING:
                 self.memory.index.note_mass(process.space.pages, masses)
         results, page_tokens = done.results, self.info.page_tokens
         quiet = commit_decodes(flight.decodes, results[:decodes], self.now_s, page_tokens)
+        self._keep_running(quiet.streams)
         counters.output_tokens += len(quiet.streams)
         self.meters.note_decoded(quiet.streams, self.now_s)
         self.scheduler.note_decoded(quiet.streams, self.now_s)
         for process, page in quiet.filled:
             self.memory.dirty.push(process.pid, page)
         for process, drawn in quiet.others:
-            self._commit(process, 1, drawn)
+            self._commit(flight, process, 1, drawn)
         for (process, tokens), drawn in zip(flight.chunks, results[decodes:], strict=True):
             counters.computed_tokens += tokens
-            self._commit(process, tokens, drawn)
+            self._commit(flight, process, tokens, drawn)
 
-    def _commit(self, process: Process, tokens: int, drawn: Drawn) -> None:
+    def _commit(self, flight: InFlight, process: Process, tokens: int, drawn: Drawn) -> None:
         """One row of the pass, with all that may follow from it."""
         if process.state is not State.RUNNING:
             return
+        start = flight.starts[flight.places[process.pid]]
+        if is_void(process, start):
+            self._land(process)
+            return
+        drawn = still_wanted(process, start + tokens, drawn)
         usage, context_tokens = process.usage, self.info.max_context_tokens
         process.faults = 0
         recomputed, gap = usage.recomputed_tokens, process.space.gap
@@ -180,7 +200,7 @@ class Kernel(Launch):
         if usage.recomputed_tokens != recomputed:
             self.counters.recomputed_tokens += usage.recomputed_tokens - recomputed
             self.meters.note_recomputed(process, usage.recomputed_tokens - recomputed)
-        self.move(process, State.STOPPED if process.hold else State.READY)
+        self._land(process)
         for page in outcome.filled:
             self.memory.dirty.push(process.pid, page)
         if gap and not process.space.gap and self.memory.await_tail(process):
@@ -190,7 +210,7 @@ class Kernel(Launch):
             self._delivered(process)
         if outcome.ended is not None:
             self.end_turn(process, outcome.ended, outcome.error)
-        elif process.over_pages:
+        elif process.in_turn and process.over_pages:
             self.end_turn(process, ExitReason.PAGES)
         elif outcome.delivered and process.pid not in self.readers:
             pipe_tokens = self.params.pipe_tokens
@@ -215,22 +235,33 @@ class Kernel(Launch):
         self.counters.device_faults += 1
         self.trace.add(self.now_s, None, "device-fault", reason=fault.reason)
         members = list(flight.processes())
-        for process in members:
+        for process, start in zip(members, flight.starts, strict=True):
             if process.state is not State.RUNNING:
                 continue
-            process.faults += 1
+            process.faults += not is_void(process, start)
             process.quiet_until = 0  # until a good pass
             process.table_known = 0
-            self.move(process, State.STOPPED if process.hold else State.READY)
+            self._land(process)
             if len(members) == 1 and process.faults > self.params.max_faults:
                 self.exit(process, ExitReason.ERROR, f"the device failed: {fault.reason}")
 
     def _retire(self, ticket: Ticket) -> InFlight:
-        flight = self.in_flight
-        assert flight is not None and flight.ticket == ticket, "one forward is in flight"
-        self.in_flight = None
+        assert self.flights and self.flights[0].ticket == ticket, "passes retire in order"
         self.memory.frames.lift_fence()
-        return flight
+        self.ahead_due = True
+        return self.flights.popleft()
+
+    def _land(self, process: Process) -> None:
+        """Its row has come back: it may be planned, and paused, unless the next pass has it too."""
+        if not self.flights or process.pid not in self.flights[0].places:
+            self.move(process, State.STOPPED if process.hold else State.READY)
+
+    def _keep_running(self, streams: list[Process]) -> None:
+        """Of those that are ready again, whoever the next pass has."""
+        places = self.flights[0].places if self.flights else ()
+        for process in streams if places else ():
+            if process.pid in places:
+                process.state = State.RUNNING
 
     def _run_timers(self) -> None:
         while self.deadlines and self.deadlines[0][0] <= self.now_s:
@@ -250,6 +281,9 @@ class Kernel(Launch):
             if process.hold & (Hold.SIGNAL | Hold.SUSPEND):
                 self._pause(process, Pause(process.pid, PauseMode.SWAP, "stopped"))
         plan = self.scheduler.plan(self.memory.view(), self.now_s)
+        ahead = self.look_ahead(plan)
+        if ahead is None:
+            return
         self._plan_wake_s = plan.wake_s
         for refuse in plan.refuse:
             self._refuse(self.processes[refuse.pid], refuse)
@@ -259,8 +293,8 @@ class Kernel(Launch):
         self._leaving = frozenset()
         arrived = [self._fetch(self.processes[pid]) for pid in plan.fetch]
         arrived += [self._bring_in(self.processes[pid]) for pid in (*plan.resume, *plan.admit)]
-        self.launch(plan)
-        if self.in_flight is None:
+        self.launch(plan, ahead)
+        if not self.flights:
             dropped, events = self.memory.drop_stranded()
             self._memory_events(events)
             if any(arrived) or dropped:  # what the plan did not reckon with
@@ -326,6 +360,7 @@ class Kernel(Launch):
         rate, deep = self.scheduler.rates.prefill_tokens_per_s, process.space.deep
         if not self.memory.bring_in(process, rate, self.now_s):
             self.counters.plan_misses += 1
+            self.short = True
             if self.memory.awaits(process.pid):  # its slots were taken after the plan was made
                 self.move(process, State.FETCHING)
                 return False

@@ -42,7 +42,7 @@ from tokenix.drivers.ops import (
 from tokenix.drivers.sim.costs import CostModel, Costs
 from tokenix.drivers.sim.faults import Fault, FaultPlan
 from tokenix.drivers.sim.fences import Fences, Flight, Queue
-from tokenix.drivers.sim.forward import run_forward
+from tokenix.drivers.sim.forward import Results, run_forward
 from tokenix.drivers.sim.images import ImageFiles, ImageWork
 from tokenix.drivers.sim.model import SimModel
 from tokenix.drivers.sim.store import Memory
@@ -61,6 +61,7 @@ class SimDevice:
     later command on the compute queue, which is all that a kernel can know of a real device. If
     not, a poison of frames that nothing touches is done at once. `disk_blocks`: the largest swap
     file that there is room for. `images`: what a device before this one has left on the disk.
+    `depth`: forwards that may be in flight (`DeviceInfo.depth`).
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class SimDevice:
         strict_poison: bool = False,
         disk_blocks: int = 1 << 20,
         images: ImageFiles | None = None,
+        depth: int = 1,
     ) -> None:
         assert frames > 0 and host_slots >= 0 and page_tokens > 0 and vocab > 1
         self.model = SimModel(vocab, eos_token)
@@ -92,6 +94,9 @@ class SimDevice:
         self._cost = cost
         self._faults = faults if faults is not None else FaultPlan()
         self._max_context_tokens = max_context_tokens
+        self._depth = depth
+        self._results: Results = {}
+        """Of the forward that has run last."""
         self._random = random.Random(seed)
         self._now_s = 0.0
         self._free_s = dict.fromkeys(Queue, 0.0)
@@ -130,6 +135,7 @@ class SimDevice:
             prefill_tokens_per_s=chunk / cost.forward_s(chunk, 0, 0, 0),
             copy_in_s_per_page=cost.copy_in_s(16) / 16,
             copy_out_s_per_page=cost.copy_out_s(16) / 16,
+            depth=self._depth,
         )
 
     def submit(self, command: Command, now_s: float) -> None:
@@ -225,7 +231,14 @@ class SimDevice:
             command.ticket,
             end_s,
             lambda: run_forward(
-                command.ticket, rows, self.model, self.memory, self.fences, command.weigh, *faults
+                command.ticket,
+                rows,
+                self._results,
+                self.model,
+                self.memory,
+                self.fences,
+                command.weigh,
+                *faults,
             ),
         )
 

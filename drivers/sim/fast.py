@@ -54,9 +54,10 @@ class FastDevice:
         max_context_tokens: int = 1 << 20,
         name: str = "sim",
         copy_contention: float = 0.0,
+        depth: int = 1,
     ) -> None:
         """`copy_contention`: a forward takes that share longer while copies run one way, twice that
-        while they run both ways."""
+        while they run both ways. `depth`: forwards that may be in flight."""
         assert copy_contention >= 0
         assert frames > 0 and host_slots >= 0 and page_tokens > 0
         self._cost = cost
@@ -72,6 +73,7 @@ class FastDevice:
             prefill_tokens_per_s=prefill_tokens_per_s,
             copy_in_s_per_page=cost.copy_in_s(16) / 16,
             copy_out_s_per_page=cost.copy_out_s(16) / 16,
+            depth=depth,
         )
         self._compute_free_s = 0.0
         self._out_free_s = 0.0

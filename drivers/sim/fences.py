@@ -74,6 +74,10 @@ class Fences:
     def count_unfinished(self) -> int:
         return len(self._flights)
 
+    def count_forwards(self) -> int:
+        """Of the unfinished, those that are forwards."""
+        return sum(flight.name.startswith("Forward ") for flight in self._flights.values())
+
     def peek_touched(self, frames: Set[int]) -> bool:
         """Whether an unfinished command reads or writes any of `frames`."""
         return any(

@@ -7,12 +7,16 @@ from tokenix.drivers.sim.fences import Fences
 from tokenix.drivers.sim.model import SimModel
 from tokenix.drivers.sim.store import BadRead, Memory
 from tokenix.drivers.sim.tables import BoundRow
-from tokenix.mm.ids import Ticket
+from tokenix.mm.ids import Pid, Ticket
+
+Results = dict[Pid, Sampled | RowFault | None]
+"""Of a forward, by process; of nobody, if it failed as a whole."""
 
 
 def run_forward(
     ticket: Ticket,
     rows: list[BoundRow],
+    before: Results,
     model: SimModel,
     memory: Memory,
     fences: Fences,
@@ -20,7 +24,10 @@ def run_forward(
     fails: bool,
     failing_pids: Set[int],
 ) -> ForwardDone | DeviceFault:
-    """Run all rows, or fail as a whole (`fails`) and leave what they would write undefined."""
+    """Run all rows, or fail as a whole (`fails`) and leave what they would write undefined.
+    `before`: results of the forward before; becomes those of this one."""
+    known = dict(before)
+    before.clear()
     if fails:
         for bound in rows:
             memory.unwrite(bound.table, bound.row.start, len(bound.row.tokens))
@@ -28,9 +35,10 @@ def run_forward(
     results = tuple(
         RowFault("planned row fault")
         if bound.row.pid in failing_pids
-        else _run_row(ticket, bound, model, memory, fences)
+        else _run_row(ticket, bound, known, model, memory, fences)
         for bound in rows
     )
+    before.update((bound.row.pid, result) for bound, result in zip(rows, results, strict=True))
     masses = [
         _mass(bound, memory.page_tokens) if isinstance(result, Sampled) else ()
         for bound, result in zip(rows, results, strict=True)
@@ -45,11 +53,22 @@ def _mass(bound: BoundRow, page_tokens: int) -> tuple[float, ...]:
 
 
 def _run_row(
-    ticket: Ticket, bound: BoundRow, model: SimModel, memory: Memory, fences: Fences
+    ticket: Ticket,
+    bound: BoundRow,
+    before: Results,
+    model: SimModel,
+    memory: Memory,
+    fences: Fences,
 ) -> Sampled | RowFault | None:
-    row = bound.row
+    row, tokens = bound.row, bound.row.tokens
     if bound.broken:
         return RowFault(bound.broken)
+    if bound.goes_on:
+        drawn = before.get(row.pid, RowFault("its forward failed"))
+        if isinstance(drawn, RowFault):
+            return RowFault(f"it goes on with a row that failed: {drawn.reason}")
+        if tokens[0] < 0 and drawn is not None:
+            tokens = (drawn.token,)
     try:
         fold = memory.read(bound.table, row.start)
     except BadRead as bad:
@@ -59,7 +78,7 @@ def _run_row(
         for line in memory.foreign:
             fences.report(f"Forward {ticket}: pid {row.pid}: {line}")
         memory.foreign.clear()
-    fold = memory.write(bound.table, row.start, row.tokens, fold)
+    fold = memory.write(bound.table, row.start, tokens, fold)
     try:
         return None if row.sample is None else model.draw(fold, row.sample, row.end)
     except ValueError as why:

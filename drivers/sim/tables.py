@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from tokenix.drivers.ops import Forward, Row
+from tokenix.drivers.ops import Forward, Row, drawn_by
 from tokenix.drivers.sim.fences import Fences, Flight, Queue
+from tokenix.mm.ids import Pid
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,8 @@ class BoundRow:
     table: tuple[int, ...]
     broken: str
     """Why the row cannot run, "" if it can."""
+    goes_on: bool = False
+    """Whether it begins where the row of its process in a forward that is running ends."""
 
 
 class Tables:
@@ -22,6 +25,8 @@ class Tables:
         self._vocab = vocab
         self._max_context_tokens = max_context_tokens
         self._tables: dict[int, tuple[int, ...]] = {}
+        self._before: tuple[Row, ...] = ()
+        """Rows of the forward before."""
 
     def bind(self, command: Forward, fences: Fences) -> tuple[list[BoundRow], Flight]:
         """Apply drops and deltas, give each row its table, and report what breaks the rules."""
@@ -29,7 +34,11 @@ class Tables:
         for pid in command.drop:
             self._tables.pop(pid, None)
         self._apply_deltas(name, command, fences)
-        rows = [self._bind_row(name, row, fences) for row in command.all_rows()]
+        all_rows = command.all_rows()
+        running = fences.count_forwards() > 0  # else the kernel knows what became of its rows
+        ends = {row.pid: row.end for row in self._before if running}
+        rows = [self._bind_row(name, row, ends, fences) for row in all_rows]
+        self._before = all_rows
         if len({bound.row.pid for bound in rows}) < len(rows):
             fences.report(f"{name}: two rows of one process")
         reads: set[int] = set()
@@ -68,7 +77,7 @@ class Tables:
                 table = ()
             self._tables[delta.pid] = table
 
-    def _bind_row(self, name: str, row: Row, fences: Fences) -> BoundRow:
+    def _bind_row(self, name: str, row: Row, ends: dict[Pid, int], fences: Fences) -> BoundRow:
         end = row.end
         pages = -(-end // self._page_tokens)
         table = self._tables.get(row.pid, ())
@@ -79,8 +88,20 @@ class Tables:
             broken = f"position {end - 1} is outside the context of {self._max_context_tokens}"
         elif pages > len(table):
             broken = f"position {end - 1} is outside the block table of {len(table)} pages"
-        elif min(row.tokens) < 0 or max(row.tokens) >= self._vocab:
+        elif max(row.tokens) >= self._vocab:
             broken = f"a token is outside the vocabulary of {self._vocab}"
+        elif min(row.tokens) < 0:
+            broken = self._check_drawn_by(row)
         if broken:
             fences.report(f"{name}: pid {row.pid}: {broken}")
-        return BoundRow(row, table[:pages], broken)
+        return BoundRow(row, table[:pages], broken, ends.get(row.pid) == row.start)
+
+    def _check_drawn_by(self, row: Row) -> str:
+        """What is wrong with a row whose token the forward before draws; "" if nothing."""
+        at = drawn_by(row.tokens[0])
+        if len(row.tokens) > 1 or at >= len(self._before):
+            return f"token {row.tokens[0]} is none, and no row of the forward before draws it"
+        before = self._before[at]
+        if (before.pid, before.end) != (row.pid, row.start) or before.sample is None:
+            return f"row {at} of the forward before does not draw its token"
+        return "" if before.sample.plain else f"row {at} of the forward before is not plain"

@@ -7,7 +7,8 @@ hold after each step. Then the faults stop, the stopped go on, the readers read,
 within a bound of steps.
 
     python -m tokenix.tests.sim.world SEED          tells the story of one world
-    python -m tokenix.tests.sim.world SEED cruel    of one on a cruel machine (or: deep)
+    python -m tokenix.tests.sim.world SEED cruel    of one on a cruel machine (or: deep, sleepy)
+    python -m tokenix.tests.sim.world SEED ahead    of one whose device takes two passes at a time
 """
 
 import heapq
@@ -50,8 +51,10 @@ class World:
         seed: int,
         tell: Callable[[str], None] | None = None,
         draw: Callable[[random.Random, bool], Machine] = draw_machine,
+        depth: int = 1,
     ) -> None:
         self.seed = seed
+        self.depth = depth
         self.chance = random.Random(seed)
         harsh = seed % 2 == 1
         self.spec = draw(self.chance, harsh)
@@ -65,6 +68,8 @@ class World:
         self._inbox: list[Event] = []
         self.callers = Callers(self)
         self.most_pauses = 0
+        self.ahead = 0
+        """Steps after which two passes were in flight."""
         self._paused_at: dict[Pid, tuple[int, int]] = {}
         """pid -> (its length when it was paused last, how often at that length)."""
         self._wrap_plans()
@@ -83,6 +88,7 @@ class World:
             cost=spec.cost,
             faults=faults,
             seed=self.seed,
+            depth=self.depth,
         )
 
     # ---- for callers ----
@@ -133,6 +139,7 @@ class World:
         except Exception as why:
             where = f"world {self.seed} at {self.now_s:.6f} s, step {self.machine.steps}"
             hint = f"replay: python -m tokenix.tests.sim.world {self.seed} {self._kind}"
+            hint += " ahead" if self.depth == 2 else ""
             raise AssertionError(f"{where}: {type(why).__name__}: {why}\n{hint}") from why
         return self.machine.kernel.trace.digest()
 
@@ -162,6 +169,7 @@ class World:
         machine.step(inbox)
         self.callers.observe()
         self._check_busy()
+        self.ahead += len(machine.kernel.flights) == 2
         if self.tell is not None:
             self._tell_trace()
         return True
@@ -254,7 +262,8 @@ class World:
 
         def plan(memory: MemoryView, now_s: float) -> Plan:
             made = decide(memory, now_s)
-            self._check_victims(made)
+            if self.machine.kernel.in_flight is None:  # else it takes nothing from anybody
+                self._check_victims(made)
             return self._add_force(made, now_s) if self.spec.force else made
 
         scheduler.plan = plan  # type: ignore[method-assign]
@@ -309,8 +318,10 @@ class World:
 
 def main() -> int:
     """Tell the story of one seed."""
-    seed, draw = int(sys.argv[1]), KINDS["".join(sys.argv[2:])]
-    world = World(seed, lambda line: sys.stdout.write(line + "\n"), draw)
+    seed, kinds = int(sys.argv[1]), sys.argv[2:]
+    depth = 2 if "ahead" in kinds else 1
+    draw = KINDS["".join(kind for kind in kinds if kind != "ahead")]
+    world = World(seed, lambda line: sys.stdout.write(line + "\n"), draw, depth)
     sys.stdout.write(f"{world.spec}\n")
     sys.stdout.write(f"digest {world.run()}\n")
     return 0
