@@ -112,9 +112,9 @@ class ServeOptions:
     kv_dtype: Annotated[
         str, Parameter(help=f"Format of keys and values: {', '.join(KV_KINDS)}.")
     ] = "f16"
-    weights: Annotated[
-        str, Parameter(help=f"How weights are kept: {', '.join(WEIGHT_KINDS)}; of the cpu driver.")
-    ] = "auto"
+    weights: Annotated[str, Parameter(help=f"How weights are kept: {', '.join(WEIGHT_KINDS)}.")] = (
+        "auto"
+    )
     driver: Annotated[str, Parameter(help="Device driver: cpu or cuda.")] = "cpu"
     tensor_parallel: Annotated[
         Whole, Parameter(help="GPUs that compute the model together (driver cuda).")

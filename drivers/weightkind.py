@@ -2,11 +2,14 @@
 
 from typing import Literal, get_args
 
-WeightKind = Literal["auto", "native", "exact"]
+WeightKind = Literal["auto", "native", "exact", "fp8"]
 """
 native: in the blocks of 4 or 8 bits of their file, token rows rounded to 8 bits: the fastest
 exact: as float16, token rows in float32: nearest to the model in float32
 auto: native where the processor has the instructions for it (AVX512-VNNI), else exact
+On GPUs weights are in bfloat16, but
+native, auto: in 8 bits those that are so in their file
+fp8: in 8 bits all matrices of layers, token rows rounded to 8 bits; of the cuda driver
 """
 
 WEIGHT_KINDS: tuple[WeightKind, ...] = get_args(WeightKind)

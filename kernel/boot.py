@@ -5,7 +5,7 @@ import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from tokenix.drivers.device import Device, DeviceInfo
 from tokenix.drivers.kvkind import KV_KINDS, KvKind
@@ -30,6 +30,11 @@ DEFAULT_POOL_BYTES = 512 << 20
 
 DRIVERS = ("cpu", "cuda")
 
+_FP8: dict[str, Literal["stored", "all", "never"]] = {
+    "auto": "stored", "native": "stored", "exact": "never", "fp8": "all",
+}  # fmt: skip
+"""Of the cuda driver: which weights are in 8 bits."""
+
 DEFAULT_HOST_POOLS = 4
 """Host tier, in device pools, where the caller gives none."""
 
@@ -49,7 +54,7 @@ class BootOptions:
     kv_dtype: str = "f16"
     """Format of keys and values, one of `drivers.kvkind.KV_KINDS`."""
     weights: str = "auto"
-    """How weights are kept, one of `drivers.weightkind.WEIGHT_KINDS`; of the cpu driver."""
+    """How weights are kept, one of `drivers.weightkind.WEIGHT_KINDS`."""
     threads: int | None = None
     params: Params = field(default_factory=Params)
     tunables: Mapping[str, float] = field(default_factory=dict)
@@ -100,6 +105,8 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
         kernel.images.model, kernel.images.kv_dtype = image.fingerprint, _page_format(options)
         if options.driver == "cpu":
             kernel.images.weights = _choose_weights(options)
+        elif options.weights == "fp8":
+            kernel.images.weights = "fp8"
         kernel.images.thaw = partial(TextStream.thaw, image.tokenizer)
         kernel.images.thaw_grammar = image.grammars.thaw
         warnings = find_warnings(device.info())
@@ -118,11 +125,12 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
 
 
 def find_warnings(info: DeviceInfo) -> tuple[str, ...]:
-    """What works but is hardly meant. A host tier that is smaller than the device's churns: what is
-    paused to make room has none, is dropped, and is computed again."""
+    """What the device says, and what works but is hardly meant. A host tier that is smaller than
+    the device's churns: what is paused to make room has none, is dropped, and is computed again."""
     if not 0 < info.host_slots < info.frames:
-        return ()
+        return info.notes
     return (
+        *info.notes,
         f"the host tier has {info.host_slots} pages, fewer than the device's {info.frames}: what "
         f"is paused will often be computed again; give host_pages of at least {info.frames}, or 0 "
         "to do without it",
@@ -165,6 +173,8 @@ def _check(options: BootOptions) -> Tunables:
     if options.weights not in WEIGHT_KINDS:
         kinds = ", ".join(WEIGHT_KINDS)
         raise _invalid(f"weights must be one of {kinds}, not {options.weights!r}")
+    if options.weights == "fp8" and (options.driver != "cuda" or options.tensor_parallel != 1):
+        raise _invalid("weights='fp8' is of the cuda driver on one GPU; boot with weights='auto'")
     for name in (
         "device_pages", "host_pages", "page_tokens", "threads", "swap_bytes", "tensor_parallel",
     ):  # fmt: skip
@@ -290,7 +300,7 @@ def _open_gpu(options: BootOptions, image: "ProgramImage", progress: Progress | 
         shape = FrameShape.of(part, options.page_tokens, kv_dtype)
         frames = choose_frames(config, shape, "bf16", ranks) if frames is None else frames
         host = choose_slots(frames, shape, ranks) if host is None else host
-        device: Callable[..., Device] = CudaDevice
+        device: Callable[..., Device] = partial(CudaDevice, fp8=_FP8[options.weights])
         if ranks > 1:
             weights = partial(load_weights, options.model)
             device = partial(ParallelDevice, ranks=ranks, open_weights=weights)

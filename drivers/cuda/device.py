@@ -20,6 +20,7 @@ from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.cuda.kernels.registry import Shape
 from tokenix.drivers.cuda.launcher import Kernel, Launcher
 from tokenix.drivers.cuda.layers import Layers
+from tokenix.drivers.cuda.matrix import Fp8Use, choose_fp8
 from tokenix.drivers.cuda.ranks.rank import ALONE, Rank
 from tokenix.drivers.cuda.step import MAX_PASS_TOKENS, MAX_ROWS, ModelStep
 from tokenix.drivers.cuda.swap import SwapLanes
@@ -86,10 +87,11 @@ class CudaDevice(QueuedDevice):
     """Keeps `drivers.device.Device`.
 
     frames, host_slots: pages on the GPU and in pinned host memory; kv_dtype and dense: storage of
-    keys and values, and of weights and activations; progress(stage, fraction) is called while
-    loading; rank: where config and weights are a shard's (`ranks/`); faults, dense_by, kernels_by:
-    for tests. ValueError for a model that the kernels do not
-    cover; OSError ENODEV without a usable GPU; MemoryError for what does not fit.
+    keys and values, and of weights and activations; fp8: which weights are in 8 bits, if the GPU
+    multiplies those; progress(stage, fraction) is called while loading; rank: where config and
+    weights are a shard's (`ranks/`); faults, dense_by, kernels_by: for tests.
+    ValueError for a model that the kernels do not cover; OSError ENODEV without a usable GPU;
+    MemoryError for what does not fit.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class CudaDevice(QueuedDevice):
         page_tokens: int = PAGE_TOKENS,
         kv_dtype: KvKind = "bf16",
         dense: DenseKind = "bf16",
+        fp8: Fp8Use = "stored",
         ordinal: int = 0,
         progress: Callable[[str, float], None] | None = None,
         rank: Rank = ALONE,
@@ -113,6 +116,8 @@ class CudaDevice(QueuedDevice):
         _kernel_shape(config, shape, dense)
         self._driver = CudaDriver(ordinal)
         self._rank = rank
+        self._fp8, note = choose_fp8(fp8, weights, self._driver.gpu.capability, dense)
+        self._notes = (note,) if note else ()
         page_bytes = rank.shard.count * shape.stride_bytes
         self._slots = HostSlots(host_slots, page_bytes, checksum, rank.memory)
         self._parts = contextlib.ExitStack()
@@ -172,7 +177,7 @@ class CudaDevice(QueuedDevice):
         later(self._tables.close)
         self._intake = Intake(self._tables.host, PAGE_TOKENS, config.vocab_tokens, max_position)
         placed = DeviceWeights(
-            config, weights, dense, kind, max_position, progress, self._rank.shard
+            config, weights, dense, kind, max_position, progress, self._rank.shard, self._fp8
         )
         peers = None if self._rank.meet is None else self._rank.meet(dense)
         spare = max(SPARE_WORDS, self._tables.max_pages)
@@ -216,6 +221,7 @@ class CudaDevice(QueuedDevice):
             prefill_tokens_per_s=found.prefill_tokens_per_s,
             copy_in_s_per_page=found.copy_in_s_per_page,
             copy_out_s_per_page=found.copy_out_s_per_page,
+            notes=self._notes,
         )
 
     def _release(self) -> None:

@@ -26,6 +26,7 @@ from tokenix.drivers.cuda.devicetables import DeviceTables
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.kernels.abi import APPEND, COMBINE, DECODE, PREFILL, SPLIT_TOKENS
 from tokenix.drivers.cuda.launcher import Launcher
+from tokenix.drivers.cuda.matrix import Fp8Matrix, Matrix, multiply
 from tokenix.drivers.cuda.ranks.peers import Peers
 from tokenix.drivers.cuda.weights import DeviceWeights, Layer
 from tokenix.models.config import ModelConfig
@@ -210,29 +211,26 @@ class Layers:
         torch.index_select(self.buffers["x"], 0, picks, out=out)
 
     def _project(self, layer: Layer, rows: int) -> None:
-        import torch
-
         normed = self._norm(self.buffers["x"][:rows], layer.attn_norm)
-        torch.mm(normed, layer.qkv.t(), out=self.buffers["qkv"][:rows])
+        multiply(normed, layer.qkv, self.buffers["qkv"][:rows])
 
     def _feed(self, layer: Layer, rows: int) -> None:
-        import torch
         from torch.nn import functional
 
         x = self.buffers["x"][:rows]
         self._add(x, self.buffers["mixed"][:rows], layer.o)
-        both = torch.mm(self._norm(x, layer.ffn_norm), layer.gate_up.t())
+        both = multiply(self._norm(x, layer.ffn_norm), layer.gate_up)
         gate, up = both.chunk(2, dim=1)
         self._add(x, functional.silu(gate).mul_(up), layer.down)
 
-    def _add(self, x: "torch.Tensor", source: "torch.Tensor", weight: "torch.Tensor") -> None:
-        """x += source @ weight.T, over all ranks."""
-        import torch
-
-        if self._peers is None:
-            x.addmm_(source, weight.t())
+    def _add(self, x: "torch.Tensor", source: "torch.Tensor", matrix: Matrix) -> None:
+        """x += source @ matrix.T, over all ranks."""
+        if self._peers is not None:
+            x.add_(self._peers.sum(multiply(source, matrix)))
+        elif isinstance(matrix, Fp8Matrix):
+            x.add_(multiply(source, matrix))
         else:
-            x.add_(self._peers.sum(torch.mm(source, weight.t())))
+            x.addmm_(source, matrix.t())
 
     def _head(self, x: "torch.Tensor") -> None:
         part = self._norm(x, self._weights.norm) @ self._weights.head.t()

@@ -127,7 +127,7 @@ def replace_scales(folder, scales_of):
     "method",
     [
         {"quant_method": "compressed-tensors", "config_groups": {}},
-        {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "int"}}}},
+        {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "i"}}}},
         {"quant_method": "fp8", "fmt": "e5m2"},
         "fp8",
     ],

@@ -17,6 +17,7 @@ from tokenix.drivers.cuda.check.setup import Setup
 from tokenix.drivers.cuda.device import CudaDevice
 from tokenix.drivers.cuda.hostmemory import pinned_address
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
+from tokenix.drivers.cuda.matrix import multiply
 from tokenix.drivers.cuda.sizing import count_weights
 from tokenix.drivers.ops import (
     Command,
@@ -264,12 +265,12 @@ def _plain_torch(report: Report, device: CudaDevice, setup: Setup, steps: dict[i
     def step(x: Any, keys: Any, values: Any) -> None:
         for layer in weights.layers:
             normed = functional.rms_norm(x, layer.attn_norm.shape, layer.attn_norm, config.rms_eps)
-            q = (normed @ layer.qkv.t())[:, : heads * dim].view(-1, heads, 1, dim)
+            q = multiply(normed, layer.qkv)[:, : heads * dim].view(-1, heads, 1, dim)
             mixed = functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
-            x = x + mixed.reshape(len(x), -1) @ layer.o.t()
+            x = x + multiply(mixed.reshape(len(x), -1), layer.o)
             normed = functional.rms_norm(x, layer.ffn_norm.shape, layer.ffn_norm, config.rms_eps)
-            gate, up = (normed @ layer.gate_up.t()).chunk(2, dim=1)
-            x = x + (functional.silu(gate) * up) @ layer.down.t()
+            gate, up = multiply(normed, layer.gate_up).chunk(2, dim=1)
+            x = x + multiply(functional.silu(gate) * up, layer.down)
         (x @ weights.head.t()).argmax(dim=1).tolist()
 
     for batch, ours_s in steps.items():
