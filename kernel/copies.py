@@ -122,11 +122,10 @@ class Copies:
         items, parts = [], []
         for page in pages:
             assert page.slot is not None, "a page that is loaded is in the host tier"
-            pfn = self._frames.take(page)
             page.loading = ticket
-            self._frames.pin(pfn)
             self.host.pin(page.slot)
-            self._frames.note(page)
+            pfn = self._frames.take(page)
+            self._frames.pin(pfn)
             items.append(Item(page, page.slot, pfn))
             parts.append(PageIn(page.slot, page.generation, pfn))
         self._submit(CopyIn(ticket, tuple(parts)), Lane.IN, items, now_s)
