@@ -92,7 +92,8 @@ def _on_port(options: HttpOptions) -> socket.socket:
 
 
 def _on_path(path: Path) -> socket.socket:
-    """For this user only. A file that a dead daemon has left is replaced, a live one's is not."""
+    """For this user only. A socket that a dead daemon has left is replaced, a live one's is not
+    (and no file that is no socket: `places.py`)."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(os.fspath(path))

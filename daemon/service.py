@@ -32,7 +32,6 @@ from tokenix.syscalls.port import LocalPort
 from tokenix.syscalls.wire import server
 from tokenix.syscalls.wire.paths import socket_path
 
-PID_FILE = "tokenix.pid"
 LOOK_S = 0.5
 """How often the kernel's trace is read for the log, and a draining kernel is asked who is left."""
 LINGER_S = 5.0
@@ -71,7 +70,7 @@ def serve(model: str, options: ServeOptions) -> int:
         )
         if options.socket_group is not None:
             shutil.chown(path, group=options.socket_group)
-        stack.callback(PidFile(path.with_name(PID_FILE)).remove)
+        stack.callback(PidFile.beside(path).remove)
         signals = stack.enter_context(SignalPipe(signal.SIGTERM, signal.SIGINT))
         gateway = None
         if door is not None:

@@ -1,6 +1,7 @@
 """What the gateway's process is told (`gateway/config.py`), from the daemon's options."""
 
 import errno
+import math
 import os
 from pathlib import Path
 
@@ -22,7 +23,6 @@ def gateway_settings(socket: Path, options: ServeOptions) -> GatewayConfig:
 
 def _settings(socket: Path, options: ServeOptions) -> GatewayConfig:
     http = options.http
-    limits = {name: int(n) if n == int(n) else n for name, n in http.limits.items()}
     return GatewayConfig(
         host=http.host,
         port=http.port,
@@ -41,8 +41,19 @@ def _settings(socket: Path, options: ServeOptions) -> GatewayConfig:
         queue_s=http.queue_s,
         ready_s=http.ready_s,
         drain_s=options.drain_s,
-        limits=msgspec.convert(limits, Limits),
+        limits=_limits(http.limits),
     )
+
+
+def _limits(given: dict[str, float]) -> Limits:
+    """ValueError: there is no such limit, or it cannot have that value."""
+    known = [field.name for field in msgspec.structs.fields(Limits)]
+    for name, value in given.items():
+        if name not in known:
+            raise ValueError(f"there is no limit {name!r}; there are {', '.join(known)}")
+        if not 0 < value < math.inf:
+            raise ValueError(f"limits.{name} must be above 0 and finite, not {value:g}")
+    return msgspec.convert({n: int(v) if v == int(v) else v for n, v in given.items()}, Limits)
 
 
 def keys_path(http: HttpOptions) -> Path:

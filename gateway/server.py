@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import socket
+import stat
 import sys
 from pathlib import Path
 from types import FrameType
@@ -142,9 +143,13 @@ def serve(config: GatewayConfig, connect: Connect) -> None:
 
 
 def _listen_on_path(path: str) -> socket.socket:
-    """A Unix socket that only this user may use."""
+    """A Unix socket that only this user may use; one that is there is replaced. SystemExit 1."""
+    if os.path.lexists(path):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            log.error("cannot listen", path=path, why="it is there and is no socket")
+            sys.exit(1)
+        Path(path).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    Path(path).unlink(missing_ok=True)
     mask = os.umask(0o177)
     try:
         listener.bind(path)

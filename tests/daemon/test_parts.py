@@ -9,7 +9,9 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,12 @@ import structlog
 from tokenix.cli.table import fitted, seconds, size, table
 from tokenix.daemon.doorway import Doorway
 from tokenix.daemon.notify import notify
-from tokenix.daemon.options import HttpOptions
+from tokenix.daemon.options import HttpOptions, ServeOptions
 from tokenix.daemon.peers import recogniser
 from tokenix.daemon.pidfile import PidFile
+from tokenix.daemon.places import check_places
 from tokenix.daemon.service import Service
+from tokenix.daemon.settings import gateway_settings
 from tokenix.daemon.signalpipe import SignalPipe
 from tokenix.gateway.garbage import keep_loaded
 from tokenix.gateway.logs import bridge_logging, open_log
@@ -51,6 +55,57 @@ def test_a_pid_file_is_its_owners(tmp_path: Path) -> None:
     mine.remove()
     mine.remove()
     assert not path.exists()
+
+
+def test_a_pid_file_says_where_it_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"cannot write .*no-such-folder/it\.pid") as caught:
+        PidFile(tmp_path / "no-such-folder" / "it.pid")
+    assert caught.value.errno == errno.ENOENT
+    for name, expected in [("a.sock", "a.pid"), ("b", "b.pid"), ("c.d.pid", "c.d.pid.pid")]:
+        found = PidFile.beside(tmp_path / name)
+        assert found.path == tmp_path / expected
+        found.remove()
+
+
+def test_nothing_but_a_socket_is_replaced_by_one(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("kept")
+    mine = tmp_path / "run" / "tokenix.sock"
+    for options, said in [
+        (ServeOptions(http=HttpOptions(uds=str(notes))), "is there and is no socket"),
+        (ServeOptions(http=HttpOptions(uds=f"{tmp_path}/run/../run/tokenix.sock")), "are both"),
+    ]:
+        with pytest.raises(OSError, match=said):
+            check_places(mine, options)
+        check_places(mine, replace(options, no_http=True))
+    with pytest.raises(OSError, match="is there and is no socket"):
+        check_places(notes, ServeOptions())
+    assert notes.read_text() == "kept"
+
+
+def test_a_full_disk_is_found_before_a_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: io.FileIO("/dev/full", "w"))
+    with pytest.raises(OSError, match=r"cannot write in .*No space left") as caught:
+        check_places(tmp_path / "tokenix.sock", ServeOptions())
+    assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"nope": 3.0}, "no limit 'nope'; there are body_bytes"),
+        ({"body_s": float("inf")}, "limits.body_s must be above 0 and finite"),
+        ({"body_bytes": float("nan")}, "limits.body_bytes must be above 0"),
+        ({"requests": 0.0}, "limits.requests must be above 0"),
+        ({"body_bytes": 0.5}, "body_bytes"),
+    ],
+)
+def test_limits_that_are_none(limits: dict[str, float], said: str) -> None:
+    with pytest.raises(OSError, match=said) as caught:
+        gateway_settings(Path("x.sock"), ServeOptions(http=HttpOptions(limits=limits)))
+    assert caught.value.errno == errno.EINVAL
 
 
 def test_signals_are_waited_for() -> None:
