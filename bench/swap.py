@@ -24,14 +24,14 @@ from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.types import PageCode, Params, Pid, ProcessStat
 
 PAGE = 16
-OUTPUT = 48
+OUTPUT = 128
 """Tokens that a process may generate that takes turns: more than it lives to."""
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192 - OUTPUT)
 """Tokens of the contexts of the planner's rows: the last fills the shipped model's context."""
 LONG_OUTPUT = 1024
 """The same for those that are preempted while all decode."""
 TURNS = 7
-ROUNDS = 4
+ROUNDS = 8
 """Of each way back, in turn, so that a change of the machine's pace meets all; everything is
 computed again only once, which takes as long as all else."""
 STREAMS = 4
