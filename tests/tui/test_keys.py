@@ -16,6 +16,7 @@ from tokenix.tui.screens.dialogs import Choice
 from tokenix.tui.screens.help import Help
 from tokenix.tui.screens.main import FORMS, MainScreen
 from tokenix.tui.settings import Settings
+from tokenix.tui.widgets.foot import Foot
 from tokenix.tui.widgets.meters import Meters
 from tokenix.tui.widgets.proctable import ProcessTable
 
@@ -249,6 +250,19 @@ def test_clicks_choose_sort_and_open():
         await pilot.press("k")
         await pilot.click(OptionList, offset=(3, 2))
         await pilot.pause()
+        assert isinstance(app.screen, MainScreen)
+
+    play(machine(), story)
+
+
+def test_a_click_on_a_hint_presses_its_key():
+    async def story(app, pilot):
+        foot = app.screen.query_one(Foot)
+        line = words(app).split("\n")[-1]
+        await pilot.click(foot, offset=(line.index("Signal") + 2, 0))
+        await until(pilot, lambda: isinstance(app.screen, Choice), "the menu of signals")
+        await pilot.press("escape")
+        await pilot.click(foot, offset=(0, 0))
         assert isinstance(app.screen, MainScreen)
 
     play(machine(), story)

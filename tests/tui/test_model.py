@@ -375,6 +375,30 @@ def filled(seen):
     return history
 
 
+HINTS = [phrases.Hint(word[0], word[0], word) for word in ("open", "find", "sort")]
+LAST = [phrases.Hint("q", "q", "quit")]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (80, " o open  f find  s sort  q quit"),
+        (31, " o open  f find  s sort  q quit"),
+        (30, " o open f find s sort q quit"),
+        (27, " o open  f find  q quit"),
+        (21, " o open f find q quit"[:21]),
+        (15, " o open  q quit"),
+        (6, " q quit"),
+    ],
+)
+def test_hints_are_whole_and_how_to_leave_is_there(width, shown):
+    line = ""
+    for at, hint in phrases.hints(HINTS, LAST, width):
+        line = line.ljust(at) + f"{hint.shown} {hint.words}"
+        assert hint.cells == len(hint.shown) + 1 + len(hint.words)
+    assert line == shown
+
+
 def test_notes_are_wrapped_and_the_newest_is_last():
     notes = [Note(1.0, "text", "old " * 20), Note(62.0, "success", "new " * 10)]
     lines = ["".join(text for text, _ in line) for line in phrases.notes(notes, 30, 3)]

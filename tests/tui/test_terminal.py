@@ -85,7 +85,7 @@ def test_a_working_day(tmp_path):
             terminal.press("y")
             poll(lambda: k.stat(pids[1]).state == "zombie", "SIGKILL")
             terminal.resize(80, 24)
-            terminal.wait_for("PID CLASS", "? Help q Quit")
+            terminal.wait_for("PID CLASS", "? Help  q Quit")
 
 
 def numbers_agree(daemon, terminal, k, pids):
@@ -142,6 +142,7 @@ def test_a_daemon_goes_comes_back_and_hangs(tmp_path):
         with Machine(env, path) as second:
             terminal.wait_for("live")
             second.send_signal(signal.SIGSTOP)
+            terminal.wait_for("no answer for")
             terminal.press("3", "1", "s", "q")
             terminal.wait_for("code 0")
 

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tokenix.cli.table import seconds, size
 from tokenix.tui.model import palette
@@ -21,6 +21,37 @@ WORDS: Final = {
 TARGET_CELLS: Final = 28
 """A line of first tokens that is shorter has no room for the target."""
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+
+
+class Hint(NamedTuple):
+    """What a key does."""
+
+    key: str
+    shown: str
+    """The key, as people call it."""
+    words: str
+
+    @property
+    def cells(self) -> int:
+        return len(self.shown) + 1 + len(self.words)
+
+
+def hints(first: Sequence[Hint], last: Sequence[Hint], width: int) -> list[tuple[int, Hint]]:
+    """Hints and where each begins, with two cells between them, or one if more fit then. Whoever
+    has no room is left out whole, the last of `first` before others."""
+    placed: list[tuple[int, Hint]] = []
+    for gap in (2, 1):
+        room = width - 1 - sum(hint.cells + gap for hint in last) + gap
+        some = list(first)
+        while some and sum(hint.cells + gap for hint in some) > room:
+            some.pop()
+        if len(some) + len(last) <= len(placed):
+            continue
+        placed, at = [], 1
+        for hint in (*some, *last):
+            placed.append((at, hint))
+            at += hint.cells + gap
+    return placed
 
 
 def fitting(groups: Sequence[Pieces], width: int, gap: int = 2) -> list[Piece]:

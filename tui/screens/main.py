@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer, Input
+from textual.widgets import Input
 
 from tokenix.syscalls.types import ProcessStat
 from tokenix.tui.messages import Looked
@@ -15,6 +15,7 @@ from tokenix.tui.model.gauges import gauges
 from tokenix.tui.model.listing import Listing
 from tokenix.tui.screens.acts import Acts, act_keys
 from tokenix.tui.screens.dialogs import Choice
+from tokenix.tui.widgets.foot import Foot
 from tokenix.tui.widgets.headline import Headline
 from tokenix.tui.widgets.meters import Meters
 from tokenix.tui.widgets.proctable import ProcessTable
@@ -78,7 +79,7 @@ class MainScreen(Acts):
         yield Words(id="notes")
         yield ProcessTable(self.listing, id="table")
         yield Input(placeholder="find: words of pid, tenant, class, state", id="search")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Foot()
 
     def on_mount(self) -> None:
         self.query_one("#notes").border_title = "What happens"

@@ -11,11 +11,11 @@ from textual import on
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from tokenix.tui.messages import Looked
 from tokenix.tui.snapshot import Snapshot
 from tokenix.tui.source import View
+from tokenix.tui.widgets.foot import Foot
 from tokenix.tui.widgets.headline import Headline
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Page(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Headline()
         yield from self.body()
-        yield Footer(show_command_palette=False)
+        yield Foot()
 
     def on_mount(self) -> None:
         self._show()
