@@ -25,7 +25,8 @@ CLOSE_S = 5.0
 
 class LoopChannel(Channel):
     """Of the running event loop, on which its receivers are called. Calls may come from elsewhere
-    too. It ends with its loop."""
+    too; who blocks the loop's own thread to wait for an answer waits for ever. It ends with its
+    loop."""
 
     def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(path)
