@@ -14,10 +14,14 @@ from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.kernels import registry
 from tokenix.drivers.cuda.kernels.abi import DECODE
 from tokenix.drivers.cuda.kernels.registry import Recipe
+from tokenix.drivers.cuda.ranks.device import ParallelDevice
 from tokenix.drivers.cuda.sizing import choose_frames, choose_slots, count_weights
 from tokenix.tests.cuda import fake as fakes
 from tokenix.tests.cuda import rig
 from tokenix.tests.syscalls.conftest import PATIENT
+
+assert issubclass(ParallelDevice, devices.CudaDevice)
+"""Loaded here: tests put another thing in the place of the class that it is made of."""
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
