@@ -60,12 +60,16 @@ def split_words(words: Sequence[str]) -> tuple[str, str | None]:
             raise UsageError(
                 f"expected [MODEL] PROMPT, got {len(words)} arguments; quote the prompt"
             )
-    if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
-        prompt = sys.stdin.read().strip()
-        if not prompt:
-            raise UsageError("no prompt: give one as an argument or on standard input")
-    if prompt is not None and not prompt.strip():
-        raise UsageError("the prompt is empty")
+    try:
+        if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
+            prompt = sys.stdin.read().strip()
+            if not prompt:
+                raise UsageError("no prompt: give one as an argument or on standard input")
+        if prompt is not None and not prompt.strip():
+            raise UsageError("the prompt is empty")
+        (prompt or "").encode()
+    except UnicodeError:
+        raise UsageError("the prompt is no text: it must be UTF-8") from None
     return model, prompt
 
 

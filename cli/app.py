@@ -5,6 +5,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 import tokenix
 from tokenix.cli.commands import COMMANDS
 from tokenix.cli.status import OK, UsageError
+from tokenix.cli.stdout import StdoutClosed
 
 app = App(
     name="tokenix",
@@ -22,7 +23,8 @@ for _group, _commands in COMMANDS.items():
 
 
 def dispatch(tokens: list[str]) -> int:
-    """Run the command that the words of a command line name. Exit code. UsageError."""
+    """Run the command that the words of a command line name. Exit code. UsageError, and what the
+    command raises."""
     if not tokens or tokens[0] in app.help_flags:
         for name in app:  # what a command says of itself is in its module
             app[name]
@@ -41,5 +43,10 @@ def dispatch(tokens: list[str]) -> int:
         raise UsageError(f"{problem} (see tokenix --help)") from None
     except AssertionError as problem:  # limits say so what they are
         raise UsageError(f"limits that cannot be: {problem}") from None
-    result = command(*bound.args, **bound.kwargs)
+    try:
+        result = command(*bound.args, **bound.kwargs)
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # rich leaves so, with a code of its own
+            raise StdoutClosed from None
+        raise
     return result if isinstance(result, int) else OK

@@ -14,12 +14,13 @@ NAMES = {signal.name: signal for signal in sorted(Signal)}
 
 
 def spell_out(tokens: list[str]) -> list[str]:
-    """`kill -STOP 7` and `kill -9 7` as `kill --signal=STOP 7`, for the parser."""
+    """`kill -STOP 7` and `kill -9 7` as `kill --signal=STOP 7`, for the parser; so, too, what only
+    looks like a signal (`-HUP`): `signal_of` says which there are."""
     for at, token in enumerate(tokens):
         if token == "--":
             break
         word = token.removeprefix("-")
-        if token.startswith("-") and (word.isdecimal() or word.removeprefix("SIG") in NAMES):
+        if token.startswith("-") and (word.isdecimal() or (word.isalnum() and word.isupper())):
             return [*tokens[:at], f"--signal={word}", *tokens[at + 1 :]]
     return tokens
 
@@ -31,6 +32,7 @@ def kill(
         Parameter(name=["--signal", "-s"], help="STOP, CONT, TERM or KILL, or its number."),
     ] = "TERM",
     show: Annotated[bool, Parameter(name=["--list", "-l"], help="List the signals.")] = False,
+    json: Json = False,
     socket: Socket = None,
 ) -> int:
     """Send a signal to processes: kill [-STOP|-CONT|-TERM|-KILL|-N|-s SIGNAL] PID...
@@ -39,20 +41,27 @@ def kill(
     written can still be read; KILL ends it at once.
     """
     if show:
-        stdout.write("".join(f"{number:>2} {name}\n" for name, number in NAMES.items()))
+        if json:
+            stdout.write_json(NAMES)
+        else:
+            stdout.write("".join(f"{number:>2} {name}\n" for name, number in NAMES.items()))
         return OK
     if not pids:
         raise UsageError("kill needs at least one pid; tokenix ps lists them")
     chosen = signal_of(signal)
-    code = OK
+    errors: dict[int, str | None] = {}
     with connected(socket) as k:
         for pid in pids:
             try:
                 k.kill(Pid(pid), chosen)
+                errors[pid] = None
             except ProcessLookupError as problem:  # the others get it all the same
-                report(of_os_error(problem)[0])
-                code = FAILED
-    return code
+                errors[pid] = of_os_error(problem)[0]
+                report(errors[pid] or "")
+    if json:
+        sent = [{"pid": pid, "signal": chosen.name, "error": why} for pid, why in errors.items()]
+        stdout.write_json(sent)
+    return FAILED if any(errors.values()) else OK
 
 
 def nice(

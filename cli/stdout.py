@@ -12,7 +12,8 @@ class StdoutClosed(Exception):
 
 
 def write(text: str) -> None:
-    """Write at once. Characters that the terminal's encoding lacks are replaced."""
+    """Write at once. Characters that the terminal's encoding lacks are replaced. OSError: the disk
+    that it goes to is full, and the like."""
     try:
         try:
             sys.stdout.write(text)
@@ -22,6 +23,8 @@ def write(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         raise StdoutClosed from None
+    except OSError as why:
+        raise OSError(why.errno, why.strerror, "standard output") from None
 
 
 def discard(stream: TextIO) -> None:

@@ -12,7 +12,7 @@ import tokenix
 from tokenix.cli import answer
 from tokenix.cli.app import dispatch
 from tokenix.cli.main import main
-from tokenix.cli.status import FAILED, OK, USAGE, UsageError
+from tokenix.cli.status import FAILED, OK, PIPE_CLOSED, USAGE, UsageError
 
 ROOT = Path(tokenix.__file__).resolve().parent
 
@@ -136,6 +136,37 @@ def test_closed_standard_streams(closed: str) -> None:
     command = f"{sys.executable} -m tokenix.cli.main list {closed}"
     done = subprocess.run(command, check=False, env=env, shell=True, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (OK, "")
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "ps --help", "list", "completion bash", "abi --schema"]
+)
+def test_standard_output_that_ends_early_or_is_full(words: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / ".lib")}
+    command = f"{sys.executable} -m tokenix.cli.main {words}"
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            command.split(), check=False, env=env, stdout=write, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (PIPE_CLOSED, "")
+    done = subprocess.run(
+        f"{command} >/dev/full", check=False, env=env, shell=True, capture_output=True, text=True
+    )
+    assert done.returncode == FAILED and done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("prompt", ["\udcff", "Hi \udcc3("])
+def test_a_prompt_that_is_no_text(monkeypatch: pytest.MonkeyPatch, prompt: str) -> None:
+    """As Python gives bytes that are no UTF-8, on the command line or standard input."""
+    monkeypatch.setattr(answer, "sys", FakeSystem(prompt))
+    for words in ([prompt], ["-"], []):
+        with pytest.raises(UsageError, match="must be UTF-8"):
+            answer.split_words(words)
 
 
 class FakeSystem:

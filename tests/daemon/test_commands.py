@@ -132,12 +132,22 @@ def test_one_bad_pid_does_not_keep_the_others_from_their_signal(
     assert done.stdout.startswith(f"{stopped}: killed\n") and "page-seconds" in done.stdout
 
 
+def test_signals_as_json(daemon: Daemon, stopped: Pid) -> None:
+    assert daemon.ask("kill", "-l") == {"KILL": 9, "TERM": 15, "CONT": 18, "STOP": 19}
+    done = daemon.command("kill", "-STOP", str(stopped), "999999", "--json")
+    sent = json.loads(done.stdout)
+    assert sent[0] == {"pid": stopped, "signal": "STOP", "error": None}
+    assert sent[1]["pid"] == 999999 and "no process 999999" in sent[1]["error"]
+    assert done.returncode == FAILED and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (["kill"], USAGE, "at least one pid"),
         (["kill", "-s", "HUP", "1"], USAGE, "STOP=19"),
         (["kill", "-77", "1"], USAGE, "no signal '77'"),
+        (["kill", "-HUP", "1"], USAGE, "no signal 'HUP'; there are KILL=9"),
         (["kill", "one"], USAGE, "one"),
         (["ps", "--state", "bogus"], USAGE, "there are new, ready"),
         (["stat"], USAGE, "parameter PID"),
