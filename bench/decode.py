@@ -32,6 +32,8 @@ class Step:
     floor_ms: float
     bound: str
     """memory or arithmetic: which of them the floor is made of."""
+    phases_ms: dict[str, float]
+    """Medians of what the step does, by its names in the driver; `around`: outside of it all."""
 
     @property
     def of_floor(self) -> float:
@@ -73,6 +75,7 @@ def measure(
     tell("measuring the machine")
     limits = measure_limits()
     times: dict[tuple[str, int], list[float]] = {}
+    phases: dict[tuple[str, int], list[dict[str, float]]] = {}
     prefills: dict[str, list[float]] = {kind: [] for kind in nets}
     for done in range(rounds):
         tell(f"round {done + 1} of {rounds}")
@@ -81,12 +84,20 @@ def measure(
                 for _ in range(2):  # the second one finds this net's weights where it left them
                     took_s = _step_s(passes, batch)
                 times.setdefault((kind, batch), []).append(took_s)
+                phases.setdefault((kind, batch), []).append(_phases_ms(passes, took_s))
         if done % 4 == 0:
             for kind, passes in nets.items():
                 prefills[kind].append(_prefill_s(passes))
     floors = {key: _floor(key[0], nets[key[0]].work_of(key[1], CONTEXT), limits) for key in times}
     steps = tuple(
-        Step(kind, batch, 1e3 * statistics.median(each), 1e3 * min(each), *floors[kind, batch])
+        Step(
+            kind,
+            batch,
+            1e3 * statistics.median(each),
+            1e3 * min(each),
+            *floors[kind, batch],
+            _medians(phases[kind, batch]),
+        )
         for (kind, batch), each in times.items()
     )
     return Report(
@@ -111,6 +122,18 @@ def _step_s(passes: Passes, batch: int) -> float:
     for row in range(batch):
         passes.rewind(row, 1)
     return took_s
+
+
+def _phases_ms(passes: Passes, took_s: float) -> dict[str, float]:
+    """Of the step that has just taken so long."""
+    inside = passes.phases_s()
+    return {name: 1e3 * part for name, part in inside.items()} | {
+        "around": 1e3 * (took_s - sum(inside.values()))
+    }
+
+
+def _medians(each: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(step[name] for step in each) for name in each[0]}
 
 
 PREFILL = -1

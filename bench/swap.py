@@ -24,12 +24,15 @@ from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.types import PageCode, Params, Pid, ProcessStat
 
 PAGE = 16
-OUTPUT = 128
-"""Tokens that a process may generate that takes turns: more than it lives to."""
-LENGTHS = (256, 512, 1024, 2048, 4096, 8192 - OUTPUT)
-"""Tokens of the contexts of the planner's rows: the last fills the shipped model's context."""
+OUTPUT = 48
+"""Tokens that a process may generate that takes turns: more than it lives to. Pools have room for
+them, and hardly more than for the context."""
+WAYS_OUTPUT = 128
+"""The same for those that come back by each way."""
 LONG_OUTPUT = 1024
 """The same for those that are preempted while all decode."""
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192 - WAYS_OUTPUT)
+"""Tokens of the contexts of the planner's rows: the last fills the shipped model's context."""
 TURNS = 7
 ROUNDS = 8
 """Of each way back, in turn, so that a change of the machine's pace meets all; everything is
@@ -163,11 +166,8 @@ class Returns:
 def measure_resume(length: int, turns: int, directory: str | None, **boot: Any) -> Returns:
     """Two processes take turns: all pages of one come from the host tier, or, if `directory` says
     where, from the swap file."""
-    pages = _pages(length)
     with ExitStack() as stack:
-        pair = stack.enter_context(
-            _pair(length, pages if directory else 3 * pages, directory, **boot)
-        )
+        pair = stack.enter_context(_pair(length, OUTPUT, directory, **boot))
         k, seconds, shares = pair.k, [], []
         page_bytes = int(k.vmstat()["frames.page_bytes"])
         bare: DiskReads | MemoryCopies
@@ -200,7 +200,7 @@ def measure_ways(length: int, **boot: Any) -> Way:
     """The same context brought back by each way, from the host tier: to the next token."""
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     chosen = ""
-    with _pair(length, 3 * _pages(length), None, **boot) as pair:
+    with _pair(length, WAYS_OUTPUT, None, **boot) as pair:
         first, second = pair.pids
         turns = [("recompute", first)]
         turns += [(way, pid) for _ in range(ROUNDS) for way in WAYS[1:] for pid in (second, first)]
@@ -224,16 +224,18 @@ class _pair:
     they are to come from a file the host tier holds no more either: what one brings up takes the
     places of the other."""
 
-    def __init__(self, length: int, host_pages: int, directory: str | None, **boot: Any) -> None:
-        pages = _pages(length)
+    def __init__(self, length: int, output: int, directory: str | None, **boot: Any) -> None:
+        pages = _pages(length, output)
+        host_pages = 3 * pages
         if directory is not None:
+            host_pages = pages
             params = Params(sink_held_s=0.0, reclaim_low_share=0.0, reclaim_high_share=0.0)
             boot |= {"swap_dir": directory, "swap_bytes": 4 * pages << 20, "params": params}
         self.k = tokenix.boot(device_pages=pages + 1, host_pages=host_pages, **boot)
         self.pids: list[Pid] = []
         self._deep = directory is not None
         for i in range(2):
-            self.pids.append(_start(self.k, length, i, OUTPUT))
+            self.pids.append(_start(self.k, length, i, output))
             self.stop(self.pids[-1])
 
     def __enter__(self) -> "_pair":
@@ -351,7 +353,7 @@ def _timed(act: Callable[[], object]) -> float:
 # ---- small things ----
 
 
-def _pages(length: int, output: int = OUTPUT) -> int:
+def _pages(length: int, output: int) -> int:
     """With room for the output."""
     return -(-(length + output) // PAGE) + 1
 

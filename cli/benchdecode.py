@@ -45,6 +45,9 @@ def _table(report: "Report") -> str:
             f"{1e3 * step.batch / step.ms:.0f}",
         )  # fmt: skip
         lines.append(" ".join(f"{cell:>10}" for cell in cells))
+    for step in report.steps:
+        parts = (f"{name} {ms:.2f}" for name, ms in step.phases_ms.items())
+        lines.append(f"{step.weights} {step.batch}, ms: {', '.join(parts)}")
     for weights, rate in report.prefill_tokens_per_s.items():
         lines.append(f"prefill of 512 tokens, {weights}: {rate:.0f} tokens/s")
     lines.append(

@@ -154,6 +154,12 @@ class Passes:
             tables[row, : len(self._pages[sequence])] = self._pages[sequence]
         return self._step.forward(tables, chunks, masses)
 
+    def phases_s(self) -> dict[str, float]:
+        """Seconds of the last run by what was done; a run of at most 512 tokens."""
+        from tokenix.drivers.cpu.limits import ticks_per_s
+
+        return {name: ticks / ticks_per_s() for name, ticks in self._step.phases().items()}
+
     def share(self, source: int, target: int) -> None:
         """A new sequence that has the whole pages of another one, and no more."""
         whole = self._length[source] // PAGE_TOKENS

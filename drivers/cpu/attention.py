@@ -14,21 +14,21 @@ changes no weight.
 
 import numpy as np
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
-from tokenix.drivers.cpu.keytile import MAX_SLOTS, divide, softmax
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
+from tokenix.drivers.cpu.keytile import AHEAD, MAX_SLOTS, divide, softmax
 from tokenix.drivers.cpu.kvformat import PageLayout
-from tokenix.drivers.cpu.kvpages import count_columns, score_keys, sum_values
+from tokenix.drivers.cpu.kvpages import count_columns, find_places, score_keys, sum_values
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.tile import address
 
 
-@kernel
+@bare
 def _pack_queries(
     q: Float32, token: int, queries: int, head: int, group: int, dim: int, packed: Float32
 ) -> None:
     """Slots (query, head) of q [tokens, heads * dim] into packed [dim, columns]; rest is zero."""
     for d in range(dim):
-        for slot in range(packed.shape[1]):
+        for slot in range(queries * group, packed.shape[1]):
             packed[d, slot] = 0.0
     for i in range(queries):
         for g in range(group):
@@ -36,7 +36,7 @@ def _pack_queries(
                 packed[d, i * group + g] = q[token + i, (head + g) * dim + d]
 
 
-@kernel
+@bare
 def _add_mass(
     weights: Float32, normal: Float32, first: int, keys: int, page_tokens: int, mass: Float32
 ) -> None:
@@ -50,12 +50,27 @@ def _add_mass(
             mass[start // page_tokens] += total / normal[slot]
 
 
-@kernel
+@bare
+def _carve(scratch: Float32, rows: int, width: int) -> tuple[Float32, Float32]:
+    """An array [rows, width] in the first part of some memory, and the rest of it."""
+    return scratch[: rows * width].reshape(rows, width), scratch[rows * width :]
+
+
+def count_scratch(dim: int, keys: int) -> int:
+    """float32 that an item of attention to so many keys works with, at most."""
+    padded = -(-keys // LANES) * LANES
+    return MAX_SLOTS * (2 * dim + padded + 1)
+
+
+def count_places(keys: int) -> int:
+    """int64 of an item, likewise."""
+    return 2 * -(-keys // LANES) + AHEAD
+
+
+@bare
 def _attend_block(
     arena: Array,
-    key_base: int,
-    value_base: int,
-    table: Int32,
+    places: Int64,
     pages: PageLayout,
     q: Float32,
     out: Float32,
@@ -65,6 +80,7 @@ def _attend_block(
     dim: int,
     masses: Float32,
     rest: int,
+    scratch: Float32,
 ) -> None:
     """Attention of one query block for `group` query heads from `head` on. What its last query
     looks at goes to masses[block[4], rest], if it asks."""
@@ -73,12 +89,12 @@ def _attend_block(
     columns = count_columns(arena, slots)
     keys = position + queries
     padded = (keys + LANES - 1) // LANES * LANES
-    packed = np.empty((dim, columns), np.float32)
-    scores = np.zeros((columns, padded), np.float32)
-    sums = np.empty((columns, dim), np.float32)
-    normal = np.empty(slots, np.float32)
+    packed, left = _carve(scratch, dim, columns)
+    sums, left = _carve(left, columns, dim)
+    scores, left = _carve(left, columns, padded)
+    normal = left[:slots]
     _pack_queries(q, token, queries, head, group, dim, packed)
-    score_keys(arena, key_base, value_base, table, pages, packed, scores)
+    score_keys(arena, places, pages, packed, scores)
     for slot in range(slots):
         own_keys = position + slot // group + 1
         normal[slot] = softmax(address(scores) + slot * padded * 4, own_keys)
@@ -86,7 +102,7 @@ def _attend_block(
             scores[slot, key] = np.float32(0.0)
     if block[4] >= 0:
         _add_mass(scores, normal, slots - group, keys, pages.page_tokens, masses[block[4], rest])
-    sum_values(arena, key_base, value_base, table, pages, keys, scores, sums)
+    sum_values(arena, places, pages, keys, scores, sums)
     for slot in range(slots):
         row, start = token + slot // group, (head + slot % group) * dim
         tile, column = row // out.shape[2], row % out.shape[2]
@@ -100,19 +116,49 @@ def _attend_block(
                 out[tile, start + d, column] = sums[slot, d]
 
 
-@kernel
+@bare
 def count_parts(kv_heads: int, group: int) -> int:
     """Work items of a query block: kv heads x parts of a head group."""
     return kv_heads * ((group + MAX_SLOTS - 1) // MAX_SLOTS)
 
 
-@kernel
+@bare
 def count_items(blocks: Int32, kv_heads: int, group: int) -> int:
     """Work items of a layer's attention."""
     return len(blocks) * count_parts(kv_heads, group)
 
 
-@kernel
+@bare
+def _find_reads(
+    arena: Array,
+    layer_base: int,
+    pages: PageLayout,
+    tables: Int32,
+    blocks: Int32,
+    kv_heads: int,
+    parts: int,
+    item: int,
+    places: Int64,
+) -> Int64:
+    """`places` of an item for `kvpages.score_keys`: what is read next are keys of the next item."""
+    block, head = item // (kv_heads * parts), item // parts % kv_heads
+    count = (blocks[block, 2] + blocks[block, 3] + LANES - 1) // LANES
+    table, base = tables[blocks[block, 0]], layer_base + head * pages.head_bytes
+    find_places(arena, base, table, pages, count, places, 0)
+    for i in range(count):
+        places[count + i] = places[i] + kv_heads * pages.head_bytes
+    block, head = (item + 1) // (kv_heads * parts), (item + 1) // parts % kv_heads
+    if block == len(blocks):
+        places[2 * count : 2 * count + AHEAD] = places[2 * count - 1]
+        return places
+    table, base = tables[blocks[block, 0]], layer_base + head * pages.head_bytes
+    found = min(AHEAD, (blocks[block, 2] + blocks[block, 3] + LANES - 1) // LANES)
+    find_places(arena, base, table, pages, found, places, 2 * count)
+    places[2 * count + found : 2 * count + AHEAD] = places[2 * count + found - 1]
+    return places
+
+
+@bare
 def attend_item(
     arena: Array,
     layer_base: int,
@@ -125,6 +171,8 @@ def attend_item(
     group: int,
     dim: int,
     masses: Float32,
+    scratch: Float32,
+    places: Int64,
     item: int,
 ) -> None:
     """One item of the attention of a layer.
@@ -133,17 +181,15 @@ def attend_item(
     [rows, pages] frame numbers; blocks [n, 5] = (table row, first token row, its position,
     queries, mass row or -1); q [tokens, at least heads * dim] float32, scaled and rotated; out is
     packed; masses [mass rows, items of a block, pages] grows by the softmax weights of each asking
-    block's last query, summed by page: items write rows of their own.
+    block's last query, summed by page: items write rows of their own. scratch, places: working
+    memory of `count_scratch` and `count_places` of the most keys.
     """
     parts = (group + MAX_SLOTS - 1) // MAX_SLOTS
     block, rest = item // (kv_heads * parts), item % (kv_heads * parts)
     kv_head, part = rest // parts, rest % parts
-    key_base = layer_base + kv_head * pages.head_bytes
     _attend_block(
         arena,
-        key_base,
-        key_base + kv_heads * pages.head_bytes,
-        tables[blocks[block, 0]],
+        _find_reads(arena, layer_base, pages, tables, blocks, kv_heads, parts, item, places),
         pages,
         q,
         out,
@@ -153,4 +199,5 @@ def attend_item(
         dim,
         masses,
         rest,
+        scratch,
     )

@@ -15,8 +15,6 @@ Then, of the rows whose logits are wanted, the last norm and the head.
 
 from typing import NamedTuple
 
-import numpy as np
-
 from tokenix.drivers.cpu.attention import attend_item
 from tokenix.drivers.cpu.attention import count_items as count_attention
 from tokenix.drivers.cpu.blockrows import (
@@ -29,8 +27,15 @@ from tokenix.drivers.cpu.blockrows import (
 )
 from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES
 from tokenix.drivers.cpu.blocktile import block_tile
-from tokenix.drivers.cpu.claims import claim, finish
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel
+from tokenix.drivers.cpu.claims import begin, claim, finish
+from tokenix.drivers.cpu.fetch import (
+    Fetch,
+    count_fetched,
+    fetch_nothing,
+    find_part,
+    plan_fetch,
+)
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import Batch, Shape
@@ -38,8 +43,10 @@ from tokenix.drivers.cpu.rows import rotate_append_row
 from tokenix.drivers.cpu.team import outline, share
 from tokenix.drivers.cpu.tile import address
 
-PHASES = 9
-HEAD_PHASES = 2
+PHASES = ("norm", "qkv", "rotate", "attend", "quantize", "o", "norm", "swiglu", "down")
+"""Of a layer, as in the picture."""
+HEAD_PHASES = ("norm", "head")
+_COUNT = len(PHASES)
 
 UNIT = 4
 """Groups of gate and up that make one block of the wide codes: 2 of gate, 2 of up."""
@@ -84,7 +91,10 @@ class BlockActivations(NamedTuple):
     mixed: Float32
     """[padded rows, whole blocks of heads * head_dim, 1]; zeros behind it."""
     logits: Float32
-    """[padded wanted rows, padded vocab]"""
+    """[padded wanted rows, padded vocab + 16]: a group writes a line of each row, and rows that
+    are a multiple of 4096 bytes apart would take each other's place in the caches."""
+    both: Float32
+    """[workers, rows of BLOCK_TILES tiles, UNIT * 16]: gate and up of an item."""
 
 
 class Inputs(NamedTuple):
@@ -108,7 +118,25 @@ class Tokens(NamedTuple):
     """Rows, ascending."""
 
 
-@kernel
+@bare
+def _plan_fetch(
+    phase: int, layer: int, w: BlockWeights, shape: Shape, tiles: int, reads: Int32, arena: Array
+) -> Fetch:
+    """For a matrix with so many tiles of rows: o, gate and up, and down of a layer fetch for the
+    next layer, then its qkv for itself."""
+    o, gate_up, down = w.o.shape[1], w.gate_up.shape[1], w.down.shape[1]
+    first, ahead = o + gate_up + down, layer
+    if phase > 1:
+        first, ahead = 0 if phase == 5 else o if phase == 7 else o + gate_up, layer + 1
+    if ahead == len(w.o):
+        return fetch_nothing(reads)
+    whole = (o + gate_up + down + w.qkv.shape[1]) * tiles
+    start = address(arena) + ahead * shape.layer_bytes
+    frame_bytes = arena.shape[1] * arena.itemsize
+    return plan_fetch(start, frame_bytes, shape.layer_bytes, reads, first * tiles, whole)
+
+
+@bare
 def _count_lines(entry: int, tiles: int) -> int:
     """Cache lines to ask for with each block of a tile, so that the next group has come when all
     tiles of this one are done. A lone row needs no help: the processor sees one stream."""
@@ -116,14 +144,14 @@ def _count_lines(entry: int, tiles: int) -> int:
     return (lines + tiles - 1) // tiles
 
 
-@kernel
+@bare
 def _count_items(groups: int, run: int, rows: Rows8) -> int:
     """Items of a matrix: runs of groups x blocks of tiles."""
     tiles: int = rows.codes.shape[0]
     return ((groups + run - 1) // run) * ((tiles + BLOCK_TILES - 1) // BLOCK_TILES)
 
 
-@kernel
+@bare
 def _multiply_group(
     w: BlockWeights,
     entries: Int64,
@@ -134,6 +162,7 @@ def _multiply_group(
     at_out: int,
     stride: int,
     adding: int,
+    fetch: Fetch,
 ) -> None:
     """A group of a matrix times some tiles of rows, to `at_out` (adding: +=), rows `stride` bytes
     apart. What the next group needs is fetched meanwhile."""
@@ -141,7 +170,9 @@ def _multiply_group(
     blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
     lines = _count_lines(entry, last_tile - first_tile) if columns > 1 else 0
     ahead = start + entries[min(group + 1, len(entries) - 1)]
+    more = count_fetched(fetch, blocks)
     for t in range(first_tile, last_tile):
+        page = find_part(fetch, group * rows.codes.shape[0] + t) if more > 0 else 0
         codes, factors = tile_places(rows, t * columns, 0)
         block_tile(
             w.tile,
@@ -156,14 +187,23 @@ def _multiply_group(
             adding,
             ahead,
             lines,
+            page,
+            more if page else 0,
         )
         at_out += columns * stride
         ahead += lines * blocks * 64
 
 
-@kernel
+@bare
 def _multiply_item(
-    w: BlockWeights, entries: Int64, run: int, rows: Rows8, out: Float32, adding: int, item: int
+    w: BlockWeights,
+    entries: Int64,
+    run: int,
+    rows: Rows8,
+    out: Float32,
+    adding: int,
+    fetch: Fetch,
+    item: int,
 ) -> None:
     """One item of out [padded rows, outputs] = (adding: +=) rows @ matrix.T."""
     groups, tiles = len(entries), rows.codes.shape[0]
@@ -173,29 +213,38 @@ def _multiply_item(
     last_tile = min(tiles, first_tile + BLOCK_TILES)
     for group in range(first_group, min(groups, first_group + run)):
         at_out = address(out) + first_tile * columns * stride + group * LANES * 4
-        _multiply_group(w, entries, group, rows, first_tile, last_tile, at_out, stride, adding)
+        _multiply_group(
+            w, entries, group, rows, first_tile, last_tile, at_out, stride, adding, fetch
+        )
 
 
-@kernel
-def _swiglu_item(w: BlockWeights, entries: Int64, rows: Rows8, wide: Rows8, item: int) -> None:
+@bare
+def _swiglu_item(
+    w: BlockWeights,
+    entries: Int64,
+    rows: Rows8,
+    wide: Rows8,
+    both: Float32,
+    fetch: Fetch,
+    item: int,
+) -> None:
     """A block of the wide codes of some tiles: 32 numbers of gate and of up for each row."""
     units, tiles = len(entries) // UNIT, rows.codes.shape[0]
     columns = rows.codes.shape[2]
     unit, first_tile = item % units, item // units * BLOCK_TILES
     last_tile = min(tiles, first_tile + BLOCK_TILES)
-    both = np.empty((BLOCK_TILES * columns, UNIT * LANES), np.float32)
     stride = UNIT * LANES * 4
     for part in range(UNIT):
         group = unit * UNIT + part
         at_out = address(both) + part * LANES * 4
-        _multiply_group(w, entries, group, rows, first_tile, last_tile, at_out, stride, 0)
+        _multiply_group(w, entries, group, rows, first_tile, last_tile, at_out, stride, 0, fetch)
     for row in range(first_tile * columns, last_tile * columns):
         gate = address(both) + (row - first_tile * columns) * stride
         codes, factors = tile_places(wide, row, unit)
         swiglu_block(gate, gate + BLOCK * 4, codes, factors, columns * 4)
 
 
-@kernel
+@bare
 def _run_item(
     phase: int,
     layer: int,
@@ -207,6 +256,8 @@ def _run_item(
     tokens: Tokens,
     arena: Array,
     pages: PageLayout,
+    fetch: Fetch,
+    worker: int,
     item: int,
 ) -> None:
     if phase == 0:
@@ -214,7 +265,7 @@ def _run_item(
             embed_row(w.blob, w.embed, tokens.ids[item], act.x[item])
         norm_row(act.x[item], w.attn_norm[layer], shape.eps, inputs.narrow, item)
     elif phase == 1:
-        _multiply_item(w, w.qkv[layer], RUN_GROUPS, inputs.narrow, act.qkv, 0, item)
+        _multiply_item(w, w.qkv[layer], RUN_GROUPS, inputs.narrow, act.qkv, 0, fetch, item)
     elif phase == 2:
         rotate_append_row(
             act.qkv,
@@ -247,21 +298,23 @@ def _run_item(
             shape.heads // shape.kv_heads,
             shape.head_dim,
             batch.masses,
+            batch.scratch[worker],
+            batch.places[worker],
             item,
         )
     elif phase == 4:
         quantize_row(address(act.mixed[item]), inputs.attended, item)
     elif phase == 5:
-        _multiply_item(w, w.o[layer], RUN_GROUPS, inputs.attended, act.x, 1, item)
+        _multiply_item(w, w.o[layer], RUN_GROUPS, inputs.attended, act.x, 1, fetch, item)
     elif phase == 6:
         norm_row(act.x[item], w.ffn_norm[layer], shape.eps, inputs.narrow, item)
     elif phase == 7:
-        _swiglu_item(w, w.gate_up[layer], inputs.narrow, inputs.wide, item)
+        _swiglu_item(w, w.gate_up[layer], inputs.narrow, inputs.wide, act.both[worker], fetch, item)
     else:
-        _multiply_item(w, w.down[layer], RUN_GROUPS, inputs.wide, act.x, 1, item)
+        _multiply_item(w, w.down[layer], RUN_GROUPS, inputs.wide, act.x, 1, fetch, item)
 
 
-@kernel
+@bare
 def _count(phase: int, w: BlockWeights, shape: Shape, inputs: Inputs, batch: Batch) -> int:
     """Items of a phase."""
     if phase == 1:
@@ -277,7 +330,7 @@ def _count(phase: int, w: BlockWeights, shape: Shape, inputs: Inputs, batch: Bat
     return len(batch.positions)
 
 
-@kernel
+@bare
 def _run_head(
     w: BlockWeights,
     eps: float,
@@ -295,18 +348,19 @@ def _run_head(
         norm_row(act.x[tokens.wanted[item]], w.norm, eps, last, item)
         done += 1
         item = claim(claims, phase, worker, items)
-    finish(claims, phase, done, items)
+    finish(claims, phase, worker, done, items)
     phase += 1
+    nothing = fetch_nothing(tokens.wanted)
     items, done = _count_items(len(w.head), HEAD_RUN_GROUPS, last), 0
     item = claim(claims, phase, worker, items)
     while item >= 0:
-        _multiply_item(w, w.head, HEAD_RUN_GROUPS, last, act.logits, 0, item)
+        _multiply_item(w, w.head, HEAD_RUN_GROUPS, last, act.logits, 0, nothing, item)
         done += 1
         item = claim(claims, phase, worker, items)
-    finish(claims, phase, done, items)
+    finish(claims, phase, worker, done, items)
 
 
-@kernel
+@bare
 def _work(
     w: BlockWeights,
     shape: Shape,
@@ -320,16 +374,35 @@ def _work(
     worker: int,
 ) -> None:
     """A worker's part of a pass."""
-    phases = len(w.attn_norm) * PHASES
+    phases = len(w.attn_norm) * _COUNT
+    tiles, tiled = inputs.narrow.codes.shape[0], len(batch.positions) > 1
+    begin(claims, worker)
     for step in range(phases):
-        layer, phase = step // PHASES, step % PHASES
+        layer, phase = step // _COUNT, step % _COUNT
+        fetch = fetch_nothing(batch.reads)
+        if tiled and (phase == 1 or phase == 5 or phase >= 7):
+            fetch = _plan_fetch(phase, layer, w, shape, tiles, batch.reads, arena)
         items, done = _count(phase, w, shape, inputs, batch), 0
         item = claim(claims, step, worker, items)
         while item >= 0:
-            _run_item(phase, layer, w, shape, act, inputs, batch, tokens, arena, pages, item)
+            _run_item(
+                phase,
+                layer,
+                w,
+                shape,
+                act,
+                inputs,
+                batch,
+                tokens,
+                arena,
+                pages,
+                fetch,
+                worker,
+                item,
+            )
             done += 1
             item = claim(claims, step, worker, items)
-        finish(claims, step, done, items)
+        finish(claims, step, worker, done, items)
     if len(tokens.wanted) > 0:
         _run_head(w, shape.eps, act, inputs.last, tokens, claims, worker, phases)
 
@@ -337,7 +410,7 @@ def _work(
 _job = outline(_work)
 
 
-@kernel
+@bare
 def run_blocks(
     team: Int64,
     w: BlockWeights,
@@ -351,5 +424,5 @@ def run_blocks(
     claims: Int64,
 ) -> None:
     """The tokens of a pass through all layers: K and V of every row into the arena, logits of the
-    wanted rows. claims: of layers * PHASES + HEAD_PHASES phases."""
+    wanted rows. claims: of the phases of all layers and of the head."""
     share(team, _job((w, shape, act, inputs, batch, tokens, arena, pages, claims)))

@@ -6,8 +6,10 @@ import numpy as np
 
 from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.blocklayers import (
+    BLOCK_TILES,
     HEAD_PHASES,
     PHASES,
+    UNIT,
     BlockActivations,
     Inputs,
     Tokens,
@@ -17,7 +19,7 @@ from tokenix.drivers.cpu.blockpack import pack_model
 from tokenix.drivers.cpu.blockrows import Rows8
 from tokenix.drivers.cpu.blocks import BLOCK, count_blocks
 from tokenix.drivers.cpu.blocktile import MAX_COLUMNS
-from tokenix.drivers.cpu.claims import new_claims
+from tokenix.drivers.cpu.claims import new_claims, spent
 from tokenix.drivers.cpu.jit import Float32, Int32
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import Batch, Shape
@@ -39,6 +41,7 @@ class BlockNet:
         self._config = config
         self._weights = pack_model(config, weights, progress)
         self._space = Workspace()
+        self._claims = new_claims(0, 1)
 
     @property
     def weight_bytes(self) -> int:
@@ -56,15 +59,19 @@ class BlockNet:
         workers: int,
     ) -> Float32:
         w, layers = self._weights, self._config.layers
-        act = self._activations(len(ids), len(wanted))
+        act = self._activations(len(ids), len(wanted), workers)
         inputs = self._inputs(len(ids), len(wanted))
-        claims = new_claims(layers * PHASES + HEAD_PHASES, workers)
+        self._claims = claims = new_claims(layers * len(PHASES) + len(HEAD_PHASES), workers)
         pages, tokens = arena.shape.pages, Tokens(ids, wanted)
         team = helpers_of(workers)
         run_blocks(team, w, shape, act, inputs, batch, tokens, arena.data, pages, claims)
         return act.logits[: len(wanted), : self._config.vocab_tokens]
 
-    def _activations(self, rows: int, wanted: int) -> BlockActivations:
+    def phases(self) -> dict[str, int]:
+        names = PHASES * self._config.layers + HEAD_PHASES
+        return spent(self._claims, names)
+
+    def _activations(self, rows: int, wanted: int, workers: int) -> BlockActivations:
         config, take, w = self._config, self._space.take, self._weights
         tiles, columns = choose_tiles(rows)
         padded, attended = tiles * columns, config.heads * config.head_dim
@@ -73,7 +80,8 @@ class BlockNet:
             x=take("x", padded, config.hidden),
             qkv=take("qkv", padded, w.qkv.shape[1] * LANES),
             mixed=take("mixed", padded, count_blocks(attended) * BLOCK, 1),
-            logits=take("logits", last_tiles * last_columns, len(w.head) * LANES),
+            logits=take("logits", last_tiles * last_columns, (len(w.head) + 1) * LANES),
+            both=take("both", workers, min(tiles, BLOCK_TILES) * columns, UNIT * LANES),
         )
 
     def _inputs(self, rows: int, wanted: int) -> Inputs:

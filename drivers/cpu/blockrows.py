@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba.core import types
 
 from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES, NIBBLES
-from tokenix.drivers.cpu.jit import Array, Float32, Int64, cgutils, intrinsic, kernel
+from tokenix.drivers.cpu.jit import Array, Float32, Int64, bare, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import (
     F32,
     I8,
@@ -27,7 +27,6 @@ from tokenix.drivers.cpu.lanes import (
     add_floats,
     exp_neg,
     fill,
-    fma,
     fold,
     larger,
     load,
@@ -35,6 +34,7 @@ from tokenix.drivers.cpu.lanes import (
     splat,
     store,
 )
+from tokenix.drivers.cpu.rows import sum_squares
 from tokenix.drivers.cpu.tile import address, widen
 
 VECTOR = LANES * 4
@@ -90,31 +90,26 @@ def quantize_block(typing: Any, x: Any, codes: Any, factors: Any, step: Any) -> 
 
 
 @intrinsic
-def sum_squares(typing: Any, x: Any, vectors: Any) -> Any:
-    """Of 16 float32 at a time: 16 partial sums by index, then their halves onto each other."""
+def quantize_scaled(
+    typing: Any, x: Any, scale: Any, weight: Any, whole: Any, codes: Any, factors: Any, step: Any
+) -> Any:
+    """x * scale * weight of 32 float32 each, quantized as `quantize_block` does; of 16, and as many
+    zeros, if `whole` is 0."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        total = cgutils.alloca_once(b, VF32)
-        b.store(fill(VF32, 0.0), total)
-        with cgutils.for_range(b, args[1], intp=I64) as loop:
-            here = load(b, VF32, b.add(args[0], b.shl(loop.index, ir.Constant(I64, 6))))
-            b.store(fma(b, here, here, b.load(total)), total)
-        return fold(b, b.load(total), add_floats)
-
-    return types.float32(types.int64, types.int64), codegen
-
-
-@intrinsic
-def scale_lanes(typing: Any, x: Any, scale: Any, weight: Any, out: Any) -> Any:
-    """out = x * scale * weight, 16 float32."""
-
-    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        x, scale, weight, out = args
-        scaled = b.fmul(load(b, VF32, x), splat(b, scale))
-        store(b, b.fmul(scaled, load(b, VF32, weight)), out)
+        x, scale, weight, whole, *rest = args
+        whole = b.icmp_signed("!=", whole, ir.Constant(I64, 0))
+        offset = b.select(whole, ir.Constant(I64, VECTOR), ir.Constant(I64, 0))
+        products = []
+        for here in (ir.Constant(I64, 0), offset):
+            scaled = b.fmul(load(b, VF32, b.add(x, here)), splat(b, scale))
+            products.append(b.fmul(scaled, load(b, VF32, b.add(weight, here))))
+        products[1] = b.select(whole, products[1], fill(VF32, 0.0))
+        _emit_quantize(b, *products, *rest)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.float32, types.int64, types.int64), codegen
+    numbers = [types.int64] * 5
+    return types.void(types.int64, types.float32, *numbers), codegen
 
 
 @intrinsic
@@ -137,7 +132,7 @@ def swiglu_block(typing: Any, gate: Any, up: Any, codes: Any, factors: Any, step
     return types.void(*[types.int64] * 5), codegen
 
 
-@kernel
+@bare
 def tile_places(rows: Rows8, row: int, block: int) -> tuple[int, int]:
     """Addresses of a row's codes and of its first factor, for a block."""
     blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
@@ -147,7 +142,7 @@ def tile_places(rows: Rows8, row: int, block: int) -> tuple[int, int]:
     return codes, address(rows.factors) + (3 * at + column) * 4
 
 
-@kernel
+@bare
 def quantize_row(x: int, rows: Rows8, row: int) -> None:
     """The float32 at an address, as many as a row of `rows` has, to that row."""
     blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
@@ -161,16 +156,24 @@ def quantize_row(x: int, rows: Rows8, row: int) -> None:
         )
 
 
-@kernel
+@bare
 def norm_row(x: Float32, weight: Float32, eps: float, rows: Rows8, row: int) -> None:
     """RMSNorm of x [width], quantized to a row."""
-    width = len(x)
-    normed = np.zeros(rows.codes.shape[1] * BLOCK, np.float32)
+    width, columns = len(x), rows.codes.shape[2]
     square = sum_squares(address(x), width // LANES)
     scale = np.float32(1.0 / np.sqrt(np.float64(square) / width + eps))
-    for first in range(0, width * 4, VECTOR):
-        scale_lanes(address(x) + first, scale, address(weight) + first, address(normed) + first)
-    quantize_row(address(normed), rows, row)
+    codes, factors = tile_places(rows, row, 0)
+    for block in range(rows.codes.shape[1]):
+        at = 2 * VECTOR * block
+        quantize_scaled(
+            address(x) + at,
+            scale,
+            address(weight) + at,
+            1 if width - block * BLOCK >= BLOCK else 0,
+            codes + block * columns * BLOCK,
+            factors + block * columns * 12,
+            columns * 4,
+        )
 
 
 @kernel

@@ -1,7 +1,8 @@
 """Weights in blocks of 32 numbers, as GGUF files hold them, packed for `blocktile`.
 
     format    a number is               bits   made of
-    NIBBLES   code * scale + low         5     Q4_1 as it is; Q4_0, whose low is -8 * scale
+    NIBBLES   code * scale + low         5     Q4_1 as it is; Q4_0, whose low is -8 * scale; Q4_K,
+                                               whose scales and lows are products
     BYTES     (code - 128) * scale       8.5   Q8_0 as it is; any other type, rounded to it
 
 Codes are unsigned, scales and lows float16. Sixteen rows (outputs) lie side by side, so that a pass
@@ -40,13 +41,13 @@ def count_blocks(inputs: int) -> int:
     return -(-inputs // BLOCK)
 
 
-AS_THEY_ARE = ("Q4_0", "Q4_1", "Q8_0")
+AS_THEY_ARE = ("Q4_0", "Q4_1", "Q4_K", "Q8_0")
 """GGUF types whose codes are kept; others are rounded to BYTES."""
 
 
 def format_of(kind: str) -> int:
     """The packed format of a GGUF type."""
-    return NIBBLES if kind in ("Q4_0", "Q4_1") else BYTES
+    return NIBBLES if kind in ("Q4_0", "Q4_1", "Q4_K") else BYTES
 
 
 def group_bytes(form: int, blocks: int) -> int:
@@ -69,7 +70,9 @@ class Codes:
 
 
 def read_codes(kind: str, rows: Array) -> Codes:
-    """Raw blocks of a file, uint8 [rows, bytes], of one of AS_THEY_ARE."""
+    """Raw blocks of a file, uint8 [rows, bytes], of one of AS_THEY_ARE; ValueError as `_finite`."""
+    if kind == "Q4_K":
+        return _read_q4_k(rows)
     size = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}[kind]
     blocks = rows.reshape(len(rows), -1, size)
     heads = 4 if kind == "Q4_1" else 2
@@ -83,16 +86,45 @@ def read_codes(kind: str, rows: Array) -> Codes:
     return Codes(NIBBLES, halves, scales, lows)
 
 
+def _read_q4_k(rows: Array) -> Codes:
+    """8 blocks of 32 codes share two float16, and have 6 bits of scale and of low each:
+
+        d, dmin | 12 bytes | 4 x (32 bytes: low halves are codes of a block, high ones of the next)
+        the 12 bytes:  block i < 4    scale: byte i; low: byte i + 4; of both the lower 6 bits
+                       block 4 + i    scale, low: halves of byte i + 8; above them the upper 2 bits
+                                      of the bytes i and i + 4
+
+    A number is code * (d * scale) - dmin * low; the products are rounded to float16."""
+    whole = rows.reshape(len(rows), -1, 144)
+    factors = np.ascontiguousarray(whole[..., :4]).view(np.float16).astype(np.float32)
+    first, second, third = whole[..., 4:8], whole[..., 8:12], whole[..., 12:16]
+    scales = np.concatenate([first & 63, third & 15 | first >> 6 << 4], axis=-1)
+    lows = np.concatenate([second & 63, third >> 4 | second >> 6 << 4], axis=-1)
+    codes = whole[..., 16:].reshape(len(rows), -1, 4, 1, BLOCK)
+    codes = np.concatenate([codes & 15, codes >> 4], axis=3)
+    return Codes(
+        NIBBLES,
+        codes.reshape(len(rows), -1, BLOCK),
+        _finite(scales * factors[..., :1]).reshape(len(rows), -1),
+        _finite(lows * -factors[..., 1:]).reshape(len(rows), -1),
+    )
+
+
+def _finite(numbers: Float32) -> Array:
+    """As float16. ValueError beyond its range."""
+    with np.errstate(over="ignore"):
+        rounded = numbers.astype(np.float16)
+    if not np.isfinite(rounded).all():
+        raise ValueError("a weight is not finite, or beyond the range of float16 scales")
+    return rounded
+
+
 def make_codes(matrix: Float32) -> Codes:
     """Float32 [rows, inputs] rounded to codes of 8 bits; short rows are filled up with zeros."""
     rows, inputs = matrix.shape
     padded = np.zeros((rows, count_blocks(inputs), BLOCK), np.float32)
     padded.reshape(rows, -1)[:, :inputs] = matrix
-    most = np.abs(padded).max(axis=-1)
-    with np.errstate(over="ignore"):
-        scales = (most / _LARGEST).astype(np.float16)
-    if not np.isfinite(scales).all():
-        raise ValueError("a weight is not finite, or beyond the range of float16 scales")
+    scales = _finite(np.abs(padded).max(axis=-1) / _LARGEST)
     wide = scales.astype(np.float32)
     inverse = np.divide(1, wide, out=np.zeros_like(wide), where=wide > 0)
     whole = np.clip(np.rint(padded * inverse[..., None]), -127, 127)

@@ -27,7 +27,7 @@ from llvmlite import ir
 from numba.core import types
 
 from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BLOCK_BYTES, BYTES, CODE_BYTES, NIBBLES
-from tokenix.drivers.cpu.jit import cgutils, entry_point, has_vnni, intrinsic, kernel
+from tokenix.drivers.cpu.jit import bare, cgutils, entry_point, has_vnni, intrinsic
 from tokenix.drivers.cpu.lanes import (
     F16,
     F32,
@@ -86,7 +86,7 @@ def _load_codes(b: Any, form: int, at: Any) -> list[Any]:
 
 
 def _fetch_ahead(b: Any, at_ahead: Any, lines: Any) -> None:
-    """Ask for the next cache lines of weights that a later tile reads."""
+    """Ask for the next cache lines of what is read later."""
     address = b.load(at_ahead)
     with cgutils.for_range(b, lines, intp=I64) as loop:
         prefetch(b, b.add(address, b.shl(loop.index, ir.Constant(I64, 6))), 2)
@@ -94,18 +94,19 @@ def _fetch_ahead(b: Any, at_ahead: Any, lines: Any) -> None:
 
 
 def _emit(b: Any, form: int, columns: int, vnni: bool, args: Any) -> None:
-    w, codes, factors, out, blocks, stride, adding, ahead, lines = args
+    w, codes, factors, out, blocks, stride, adding, ahead, lines, more, more_lines = args
     sums = [cgutils.alloca_once(b, VF32) for _ in range(columns)]
     for total in sums:
         b.store(fill(VF32, 0.0), total)
-    begins = (w, codes, factors, ahead)
+    begins = (w, codes, factors, ahead, more)
     steps = (BLOCK_BYTES[form], columns * BLOCK, 12 * columns)
     places = [cgutils.alloca_once(b, I64) for _ in begins]
     for place, begin in zip(places, begins, strict=True):
         b.store(begin, place)
     with cgutils.for_range(b, blocks, intp=I64):
-        at_w, at_code, at_factor, _ = (b.load(place) for place in places)
+        at_w, at_code, at_factor = (b.load(place) for place in places[:3])
         _fetch_ahead(b, places[3], lines)
+        _fetch_ahead(b, places[4], more_lines)
         weights = _load_codes(b, form, at_w)
         scale = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form], 32), VF32)
         if form == NIBBLES:
@@ -135,7 +136,7 @@ def _emit(b: Any, form: int, columns: int, vnni: bool, args: Any) -> None:
 @intrinsic
 def _any_tile(
     typing: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any, blocks: Any,
-    stride: Any, adding: Any, ahead: Any, lines: Any,
+    stride: Any, adding: Any, ahead: Any, lines: Any, more: Any, more_lines: Any,
 ) -> Any:  # fmt: skip
     """A tile of either format and any width, each in code of its own."""
 
@@ -149,13 +150,13 @@ def _any_tile(
         switch(b, args[0], (NIBBLES, BYTES), widths)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 11), codegen
+    return types.void(*[types.int64] * 13), codegen
 
 
 @intrinsic
 def _call(
     typing: Any, function: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any,
-    blocks: Any, stride: Any, adding: Any, ahead: Any, lines: Any,
+    blocks: Any, stride: Any, adding: Any, ahead: Any, lines: Any, more: Any, more_lines: Any,
 ) -> Any:  # fmt: skip
     """What `tile_function` is the address of."""
 
@@ -163,10 +164,10 @@ def _call(
         call_address(b, args[0], args[1:])
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 12), codegen
+    return types.void(*[types.int64] * 14), codegen
 
 
-@entry_point(types.void(*[types.int64] * 11))
+@entry_point(types.void(*[types.int64] * 13))
 def tile_function(
     form: int,
     columns: int,
@@ -179,12 +180,28 @@ def tile_function(
     adding: int,
     ahead: int,
     lines: int,
+    more: int,
+    more_lines: int,
 ) -> None:
     """All tiles, in one function."""
-    _any_tile(form, columns, w, codes, factors, out, blocks, stride, adding, ahead, lines)
+    _any_tile(
+        form,
+        columns,
+        w,
+        codes,
+        factors,
+        out,
+        blocks,
+        stride,
+        adding,
+        ahead,
+        lines,
+        more,
+        more_lines,
+    )
 
 
-@kernel
+@bare
 def block_tile(
     function: int,
     entry: int,
@@ -198,14 +215,32 @@ def block_tile(
     adding: int,
     ahead: int,
     lines: int,
+    more: int,
+    more_lines: int,
 ) -> None:
     """One group for a tile of 1 to 8 token rows.
 
     function: `tile_function()`; entry: of the group, see `blocks`; start: address of the weights;
     codes, factors: addresses of the tile's; out: address of its first row's 16 outputs, rows
     `stride` bytes apart; adding: 0 stores the sums, 1 adds them to what is there; ahead: address of
-    weights that are read next, of which `lines` cache lines are asked for with each block.
+    weights that are read next, of which `lines` cache lines are asked for with each block; more:
+    of anything else that is, likewise.
     """
     form = entry & (ALIGNMENT - 1)
     w = start + entry - form
-    _call(function, form, columns, w, codes, factors, out, blocks, stride, adding, ahead, lines)
+    _call(
+        function,
+        form,
+        columns,
+        w,
+        codes,
+        factors,
+        out,
+        blocks,
+        stride,
+        adding,
+        ahead,
+        lines,
+        more,
+        more_lines,
+    )

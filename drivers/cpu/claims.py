@@ -12,14 +12,20 @@ Each worker begins with a share of its own, so that two seldom touch the same co
 from the others' when that is done.
 """
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 import numpy as np
 
-from tokenix.drivers.cpu.jit import Int64, kernel
-from tokenix.drivers.cpu.team import PATIENCE, yield_core
-from tokenix.drivers.cpu.tile import address, atomic_add, atomic_load
+from tokenix.drivers.cpu.jit import Int64, bare
+from tokenix.drivers.cpu.tile import address, atomic_add, atomic_load, read_ticks
+from tokenix.drivers.cpu.waiting import wait_for, wake
 
 LINE_WORDS = 8
 """int64 in a cache line: a counter has one for itself."""
+DONE, SLEEPERS, ENDED, BEGUN = 0, 1, 2, 3
+"""Words of the last line of a phase: items done; how many sleep until all are; when worker 0 saw
+that; of the first phase, when it began. Times are ticks, see `read_ticks`."""
 
 
 def new_claims(phases: int, workers: int) -> Int64:
@@ -28,7 +34,7 @@ def new_claims(phases: int, workers: int) -> Int64:
     return np.zeros((phases, workers + 1, LINE_WORDS), np.int64)
 
 
-@kernel
+@bare
 def claim(claims: Int64, phase: int, worker: int, items: int) -> int:
     """An item that nobody else has; -1 if there is none left."""
     workers = claims.shape[1] - 1
@@ -46,15 +52,30 @@ def claim(claims: Int64, phase: int, worker: int, items: int) -> int:
     return -1
 
 
-@kernel
-def finish(claims: Int64, phase: int, done: int, items: int) -> None:
+@bare
+def finish(claims: Int64, phase: int, worker: int, done: int, items: int) -> None:
     """Tell how many items were done here, and wait until all are."""
     workers = claims.shape[1] - 1
     counter = address(claims) + (phase * (workers + 1) + workers) * LINE_WORDS * 8
-    if done > 0:
-        atomic_add(counter, done)
-    looks = 0
-    while atomic_load(counter) < items:
-        looks += 1
-        if looks > PATIENCE:
-            yield_core()
+    sleepers = counter + SLEEPERS * 8
+    if done > 0 and atomic_add(counter, done) + done == items:
+        wake(counter, sleepers)
+    wait_for(counter, items, sleepers)
+    if worker == 0:
+        claims[phase, workers, ENDED] = read_ticks()
+
+
+@bare
+def begin(claims: Int64, worker: int) -> None:
+    """Before the first phase."""
+    if worker == 0:
+        claims[0, claims.shape[1] - 1, BEGUN] = read_ticks()
+
+
+def spent(claims: Int64, names: Iterable[str]) -> dict[str, int]:
+    """Ticks of a pass that is over by the names of its phases, in the order of their first ones."""
+    marks = [int(claims[0, -1, BEGUN]), *claims[:, -1, ENDED].tolist()]
+    ticks: dict[str, int] = {}
+    for name, (before, after) in zip(names, pairwise(marks), strict=True):
+        ticks[name] = ticks.get(name, 0) + after - before
+    return ticks

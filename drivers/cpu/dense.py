@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from tokenix.drivers.cpu.arena import aligned_empty
-from tokenix.drivers.cpu.jit import Array, Float32, has_vnni, host_context, kernel
+from tokenix.drivers.cpu.jit import Array, Float32, bare, has_vnni, host_context
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.tile import address, tile
 from tokenix.drivers.weightkind import WeightKind
@@ -78,14 +78,14 @@ def pad_tokens(tokens: int) -> int:
     return -(-tokens // columns) * columns
 
 
-@kernel
+@bare
 def count_items(groups: int, tiles: int, columns: int) -> int:
     """Work items of a multiplication: runs of row groups x blocks of token tiles."""
     block = max(1, BLOCK_TOKENS // columns)
     return ((groups + RUN_GROUPS - 1) // RUN_GROUPS) * ((tiles + block - 1) // block)
 
 
-@kernel
+@bare
 def multiply_item(weight: Array, x: Float32, out: Float32, mode: int, item: int) -> None:
     """One item of out [rows, outputs] = (mode ADD: +=) x @ weight.T.
 

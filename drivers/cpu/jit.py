@@ -9,6 +9,7 @@ the cache then differs in its last bits from code compiled afresh.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import tempfile
@@ -21,6 +22,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import binding
 from numba import extending
 from numba.core import cgutils as numba_cgutils
 from numba.core.registry import cpu_target
@@ -61,6 +63,8 @@ def _cache_folder() -> str | None:
 
 _CACHE = _cache_folder()
 _config: Any = numba.config
+_njit: Any = numba.njit
+"""Untyped: its declaration leaves out `_nrt`."""
 
 cgutils: Any = numba_cgutils
 """Numba's code generation helpers, untyped."""
@@ -119,14 +123,28 @@ class Forgiving:
 
 def kernel(function: F) -> F:
     """Compile to machine code that runs without the GIL."""
+    return _compile(function, owning=True)
+
+
+def bare(function: F) -> F:
+    """A kernel that makes no array, nor keeps one: it counts no references. Those of arrays that
+    all threads of a pass use lie in one cache line, which travels between cores with each count;
+    an item of a phase would wait longer for that than it computes. One that returns an array, or
+    what holds one, is called by bare kernels only: whoever counts would drop a reference too many.
+    """
+    return _compile(function, owning=False)
+
+
+def _compile(function: F, owning: bool) -> F:
     saved = _config.CACHE_DIR
     _config.CACHE_DIR = _CACHE or ""
     try:
-        compiled: Any = numba.njit(
+        compiled: Any = _njit(
             function,
             nogil=True,
             cache=_CACHE is not None,
             error_model="numpy",
+            _nrt=owning,
         )
         if _CACHE is not None:
             compiled._cache = Forgiving(compiled._cache, function.__qualname__)
@@ -150,6 +168,23 @@ def has_vnni(context: Any) -> bool:
     """Whether code compiled in this context may use AVX512-VNNI."""
     _, _, features = context.codegen().magic_tuple()
     return {"+avx512vnni", "+avx512bw"} <= set(features.split(","))
+
+
+_TURN = "define float @f(half %x) { %y = fpext half %x to float\n ret float %y }"
+
+
+@cache
+def check_processor() -> None:
+    """OSError ENOTSUP if code is compiled for a processor that cannot turn 16-bit floats into
+    others: LLVM would call a function that is in no library here, and end the process."""
+    triple, name, features = host_context().codegen().magic_tuple()
+    machine = binding.Target.from_triple(triple).create_target_machine(name, features)
+    if "__extendhfsf2" in machine.emit_assembly(binding.parse_assembly(_TURN)):
+        raise OSError(
+            errno.ENOTSUP,
+            f"kernels are compiled for the processor {name!r}, which has no 16-bit floats (F16C, "
+            "on x86 since 2013); unset NUMBA_CPU_NAME and NUMBA_CPU_FEATURES",
+        )
 
 
 def specialized(function: F) -> Callable[[Callable[..., Any]], Any]:

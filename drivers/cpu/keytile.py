@@ -9,7 +9,7 @@ side is chosen so that they stay in registers and hide the latency of one anothe
 
 Keys and values are found by a list of addresses, one for each 16 tokens: of all keys, then of all
 values, in the order in which they are read. Pages lie anywhere, so those that come next are asked
-for ahead.
+for ahead; behind the values stand the places of what is computed next.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from tokenix.drivers.cpu.jit import Array, cgutils, entry_point, intrinsic, kernel
+from tokenix.drivers.cpu.jit import Array, bare, cgutils, entry_point, intrinsic
 from tokenix.drivers.cpu.lanes import (
     F32,
     I32,
@@ -48,11 +48,12 @@ MAX_SLOTS = 16
 CHAINS = 24
 """Of the value sums: 24 registers, and some for what goes in."""
 
-AHEAD = 4
-"""Blocks of 16 tokens from what is computed to what is asked for: about the latency of memory."""
+AHEAD = 12
+"""Blocks of 16 tokens from what is computed to what is asked for: some times the latency of memory,
+since pages lie anywhere and no processor guesses the next one."""
 
 _PAIRED_SLOTS = 6
-"""With so few slots, two blocks of keys are scored at once."""
+"""With so few slots, up to four blocks of keys are scored at once."""
 
 
 def _sums(b: Any, count: int) -> list[Any]:
@@ -63,26 +64,25 @@ def _sums(b: Any, count: int) -> list[Any]:
     return found
 
 
-def _place(b: Any, places: Any, index: Any, last: Any) -> Any:
-    """places[min(index, last)]"""
-    index = b.select(b.icmp_signed("<", index, last), index, last)
+def _place(b: Any, places: Any, index: Any) -> Any:
+    """places[index]"""
     return load(b, I64, b.add(places, b.shl(index, ir.Constant(I64, 3))), 0, 8)
 
 
 def _emit_scores(b: Any, dtype: Any, slots: int, blocks: int, args: Any) -> None:
-    """`blocks` (1 or 2) blocks of keys from `index` on."""
-    dim, places, index, last, q, scores, stride = args
+    """`blocks` (1, 2 or 4) blocks of keys from `index` on."""
+    dim, places, index, q, scores, stride = args
     size = ir.Constant(I64, LANES * dtype.bitwidth // 8)
     totals = [_sums(b, slots) for _ in range(blocks)]
-    keys = [_place(b, places, shift(b, index, i), last) for i in range(blocks)]
-    ahead = [_place(b, places, shift(b, index, AHEAD + i), last) for i in range(blocks)]
+    keys = [_place(b, places, shift(b, index, i)) for i in range(blocks)]
+    ahead = [_place(b, places, shift(b, index, AHEAD + i)) for i in range(blocks)]
     at_q = cgutils.alloca_once(b, I64)
     b.store(q, at_q)
     with cgutils.for_range(b, dim, intp=I64) as loop:
         offset = b.mul(loop.index, size)
         here = b.load(at_q)
         for each in ahead:
-            prefetch(b, b.add(each, offset), 1)
+            prefetch(b, b.add(each, offset), 2)
         lanes = [load_plain(b, b.add(each, offset), dtype) for each in keys]
         for slot in range(slots):
             scalar = splat(b, load(b, F32, here, 4 * slot))
@@ -106,10 +106,9 @@ def _emit_values(b: Any, dtype: Any, slots: int, parts: int, args: Any) -> None:
     rows = [b.add(weights, b.mul(stride, ir.Constant(I64, slot))) for slot in range(slots)]
     sixteen = ir.Constant(I64, LANES)
     blocks = b.sdiv(b.add(keys, ir.Constant(I64, LANES - 1)), sixteen)
-    last = b.sub(blocks, ir.Constant(I64, 1))
     with cgutils.for_range(b, blocks, intp=I64) as outer:
-        begin = b.add(_place(b, places, outer.index, last), offset)
-        ahead = b.add(_place(b, places, shift(b, outer.index, AHEAD), last), offset)
+        begin = b.add(_place(b, places, outer.index), offset)
+        ahead = b.add(_place(b, places, shift(b, outer.index, AHEAD)), offset)
         first = b.mul(outer.index, sixteen)
         left = b.sub(keys, first)
         count = b.select(b.icmp_signed("<", left, sixteen), left, sixteen)
@@ -118,7 +117,7 @@ def _emit_values(b: Any, dtype: Any, slots: int, parts: int, args: Any) -> None:
             at = b.add(begin, where)
             lanes = []
             for part in range(parts):
-                prefetch(b, shift(b, b.add(ahead, where), part * part_bytes), 1)
+                prefetch(b, shift(b, b.add(ahead, where), part * part_bytes), 2)
                 lanes.append(load_plain(b, shift(b, at, part * part_bytes), dtype))
             at_weight = b.shl(b.add(first, loop.index), ir.Constant(I64, 2))
             for slot, row in enumerate(rows):
@@ -139,13 +138,13 @@ def _parts_of(slots: int) -> tuple[int, ...]:
 
 def _choices(slots: int) -> tuple[int, ...]:
     """How many blocks of keys are scored at once."""
-    return (2, 1) if slots <= _PAIRED_SLOTS else (1,)
+    return (4, 2, 1) if slots <= _PAIRED_SLOTS else (1,)
 
 
 @intrinsic
 def _score_tiles(
-    typing: Any, like: Any, slots: Any, blocks: Any, dim: Any, places: Any, index: Any, last: Any,
-    q: Any, scores: Any, stride: Any,
+    typing: Any, like: Any, slots: Any, blocks: Any, dim: Any, places: Any, index: Any, q: Any,
+    scores: Any, stride: Any,
 ) -> Any:  # fmt: skip
     """Code for each number of slots and of blocks; `like` has the dtype of the pages."""
 
@@ -158,7 +157,7 @@ def _score_tiles(
         switch(b, args[1], range(1, MAX_SLOTS + 1), widths)
         return context.get_dummy_value()
 
-    return types.void(like, *[types.int64] * 9), codegen
+    return types.void(like, *[types.int64] * 8), codegen
 
 
 @intrinsic
@@ -191,7 +190,7 @@ def _tiles_f16(
     if values:
         _value_tiles(_F16, slots, n, a, b, c, d, e, f, g)
     else:
-        _score_tiles(_F16, slots, n, a, b, c, d, e, f, g)
+        _score_tiles(_F16, slots, n, a, b, c, d, e, f)
 
 
 @entry_point(_NUMBERS)
@@ -201,7 +200,7 @@ def _tiles_bf16(
     if values:
         _value_tiles(_BF16, slots, n, a, b, c, d, e, f, g)
     else:
-        _score_tiles(_BF16, slots, n, a, b, c, d, e, f, g)
+        _score_tiles(_BF16, slots, n, a, b, c, d, e, f)
 
 
 @entry_point(_NUMBERS)
@@ -211,7 +210,7 @@ def _tiles_f32(
     if values:
         _value_tiles(_F32, slots, n, a, b, c, d, e, f, g)
     else:
-        _score_tiles(_F32, slots, n, a, b, c, d, e, f, g)
+        _score_tiles(_F32, slots, n, a, b, c, d, e, f)
 
 
 def tiles_of(stored: np.dtype[Any]) -> int:
@@ -238,25 +237,26 @@ def _call(
     return types.void(*[types.int64] * 11), codegen
 
 
-@kernel
+@bare
 def score_blocks(
     tiles: int, slots: int, dim: int, places: Array, blocks: int, q: int, scores: int, stride: int
 ) -> None:
     """Scores of 1 to 16 slots with all keys.
 
-    places int64 [2 * blocks]: addresses of the blocks of 16 keys and values; q: address of
-    [dim][slots]; scores:
-    address of the first slot's, those of the next are `stride` bytes on.
+    places int64 [2 * blocks + AHEAD]: addresses of the blocks of 16 keys, of those of values, and
+    of what is read next; q: address of [dim][slots]; scores: address of the first slot's, those of
+    the next are `stride` bytes on.
     """
     index = 0
     while index < blocks:
-        n = 2 if slots <= _PAIRED_SLOTS and index + 1 < blocks else 1
-        last = 2 * blocks - 1
-        _call(tiles, 0, slots, n, dim, address(places), index, last, q, scores, stride)
+        n = 4 if slots <= _PAIRED_SLOTS else 1
+        while index + n > blocks:
+            n //= 2
+        _call(tiles, 0, slots, n, dim, address(places), index, q, scores, stride, 0)
         index += n
 
 
-@kernel
+@bare
 def sum_blocks(
     tiles: int,
     element: int,
@@ -275,14 +275,14 @@ def sum_blocks(
     of the first slot's, those of the next are `stride` bytes on; out: address of float32
     [slots][dim], rows `out_stride` bytes apart.
     """
-    part = 0
+    part, first = 0, address(places) + (keys + LANES - 1) // LANES * 8
     while part < dim // LANES:
         n = 4
         while n > 1 and (n * slots > CHAINS or part + n > dim // LANES):
             n //= 2
         at = part * LANES * LANES * element
-        place, to = address(places) + len(places) // 2 * 8, out + part * LANES * 4
-        _call(tiles, 1, slots, n, place, at, keys, weights, stride, to, out_stride)
+        to = out + part * LANES * 4
+        _call(tiles, 1, slots, n, first, at, keys, weights, stride, to, out_stride)
         part += n
 
 

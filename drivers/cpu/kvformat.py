@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, kernel
+from tokenix.drivers.cpu.jit import Array, Float32, Int64, kernel
 from tokenix.drivers.cpu.keytile import tiles_of
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.tile import (
@@ -206,6 +206,7 @@ def _encode_head(arena: Array, pages: PageLayout, at: int, lane: int, x: Float32
     return codes
 
 
+@kernel
 def write_codes(
     arena: Array, pages: PageLayout, at_k: int, at_v: int, lane: int, key: Float32, value: Float32
 ) -> None:
@@ -275,19 +276,14 @@ def _code_tile(
         tile(_AS_VALUES4, columns, w, x, out, count, stride, mode)
 
 
+@kernel
 def score_codes(
-    arena: Array,
-    key_base: int,
-    value_base: int,
-    table: Int32,
-    pages: PageLayout,
-    packed: Float32,
-    scores: Float32,
+    arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
 ) -> None:
     """`kvpages.score_keys` for codes."""
     dim, columns = packed.shape
     group = dim // pages.groups
-    start, at_q = address(arena) + key_base, address(packed)
+    at_q = address(packed)
     dots = np.empty((columns, LANES), np.float32)
     scale, low = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     totals = np.zeros((pages.groups, columns), np.float32)
@@ -295,8 +291,7 @@ def score_codes(
         for slot in range(columns):
             totals[d // group, slot] += packed[d, slot]
     for first in range(0, scores.shape[1], LANES):
-        page, inside = first // pages.page_tokens, first % pages.page_tokens
-        at_k = start + find_block(arena.shape[1], table[page], pages, inside)
+        at_k = places[first // LANES]
         for g in range(pages.groups):
             at_codes = at_k + g * group * LANES * pages.bits // 8
             at_x = at_q + g * group * columns * 4
@@ -316,27 +311,20 @@ def score_codes(
                         scores[slot, first + lane] = fma(totals[g, slot], low[lane], before)
 
 
+@kernel
 def sum_codes(
-    arena: Array,
-    key_base: int,
-    value_base: int,
-    table: Int32,
-    pages: PageLayout,
-    keys: int,
-    weights: Float32,
-    sums: Float32,
+    arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
 ) -> None:
     """`kvpages.sum_values` for codes."""
     columns, dim = sums.shape
     parts = dim // LANES
     group_parts = parts // pages.groups
-    start, part_bytes = address(arena) + value_base, LANES * LANES * pages.bits // 8
+    part_bytes, blocks = LANES * LANES * pages.bits // 8, weights.shape[1] // LANES
     scaled = np.empty((LANES, columns), np.float32)
     scale, low = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     shift = np.zeros((pages.groups, columns), np.float32)
     for first in range(0, keys, LANES):
-        page, inside = first // pages.page_tokens, first % pages.page_tokens
-        at_v = start + find_block(arena.shape[1], table[page], pages, inside)
+        at_v = places[blocks + first // LANES]
         count = min(LANES, keys - first)
         mode = OVERWRITE if first == 0 else CONTINUE
         for g in range(pages.groups):

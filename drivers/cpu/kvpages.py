@@ -1,16 +1,16 @@
 """What kernels do with pages of keys and values: write a token, score keys, sum values.
 
 Each has two variants: for numbers as they are (here) and for codes with scales (in `kvformat`). A
-kernel that calls one is compiled with the variant that its arena asks for.
+kernel that calls one is compiled with the variant that its arena asks for, and as bare or owning as
+itself; variants over codes make arrays, so they are kernels of their own.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numba.core import types
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel, specialized
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare, specialized
 from tokenix.drivers.cpu.keytile import score_blocks, sum_blocks
 from tokenix.drivers.cpu.kvformat import (
     PageLayout,
@@ -21,7 +21,7 @@ from tokenix.drivers.cpu.kvformat import (
     write_codes,
 )
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import address, round_lanes
+from tokenix.drivers.cpu.tile import address, round_lanes, scatter_lanes
 
 Variant = Callable[..., Any]
 
@@ -35,15 +35,18 @@ def write_head(
 def _write_plain(
     arena: Array, pages: PageLayout, at_k: int, at_v: int, lane: int, key: Float32, value: Float32
 ) -> None:
-    size, start, dim = arena.itemsize, address(arena), len(key)
-    rounded, page = np.empty(dim, arena.dtype), arena.reshape(-1)
-    for first in range(0, dim, LANES):
-        round_lanes(arena, address(key) + first * 4, address(rounded) + first * size)
+    size, start = arena.itemsize, address(arena)
+    for first in range(0, len(key), LANES):
         part = start + at_v + (first + lane) * LANES * size
         round_lanes(arena, address(value) + first * 4, part)
-    at = at_k // size + lane
-    for d in range(dim):
-        page[at + d * LANES] = rounded[d]
+        part = start + at_k + (first * LANES + lane) * size
+        scatter_lanes(arena, address(key) + first * 4, part, LANES * size)
+
+
+def _write_codes(
+    arena: Array, pages: PageLayout, at_k: int, at_v: int, lane: int, key: Float32, value: Float32
+) -> None:
+    write_codes(arena, pages, at_k, at_v, lane, key, value)
 
 
 def turn_head(arena: Array, pages: PageLayout, head: Float32, query: bool) -> None:
@@ -70,80 +73,61 @@ def _power_of_two(arena: Array, slots: int) -> int:
     return columns
 
 
-@kernel
-def _find_blocks(
-    arena: Array, key_base: int, value_base: int, table: Int32, pages: PageLayout, blocks: int
-) -> Int64:
-    """Addresses of the first `blocks` blocks of 16 tokens of a layer's head, K then V."""
-    places = np.empty(2 * blocks, np.int64)
-    frame_bytes, start = arena.shape[1] * arena.itemsize, address(arena)
+@bare
+def find_places(
+    arena: Array, base: int, table: Int32, pages: PageLayout, blocks: int, places: Int64, at: int
+) -> None:
+    """Addresses of the first `blocks` blocks of 16 tokens of a page into places, from `at` on.
+
+    base: byte offset in a frame of the K or the V page of a layer and head.
+    """
+    frame_bytes, start = arena.shape[1] * arena.itemsize, address(arena) + base
+    page, inside = 0, 0
     for block in range(blocks):
-        token = block * LANES
-        page, inside = token // pages.page_tokens, token % pages.page_tokens
-        at = start + find_block(frame_bytes, table[page], pages, inside)
-        places[block], places[blocks + block] = at + key_base, at + value_base
-    return places
+        places[at + block] = start + find_block(frame_bytes, table[page], pages, inside)
+        inside += LANES
+        if inside == pages.page_tokens:
+            page, inside = page + 1, 0
 
 
 def score_keys(
-    arena: Array,
-    key_base: int,
-    value_base: int,
-    table: Int32,
-    pages: PageLayout,
-    packed: Float32,
-    scores: Float32,
+    arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
 ) -> None:
     """scores [columns, padded keys] = packed queries [dim, columns] against the key pages.
 
-    key_base, value_base: byte offsets in a frame of the K and the V page of this layer and head.
+    places: addresses of the blocks of keys, then of those of values, then of what is read next.
     """
 
 
 def _score_plain(
-    arena: Array,
-    key_base: int,
-    value_base: int,
-    table: Int32,
-    pages: PageLayout,
-    packed: Float32,
-    scores: Float32,
+    arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
 ) -> None:
     dim, columns = packed.shape
-    blocks = scores.shape[1] // LANES
-    places = _find_blocks(arena, key_base, value_base, table, pages, blocks)
-    stride = scores.shape[1] * 4
+    blocks, stride = scores.shape[1] // LANES, scores.shape[1] * 4
     score_blocks(
         pages.tiles, columns, dim, places, blocks, address(packed), address(scores), stride
     )
 
 
-def sum_values(
-    arena: Array,
-    key_base: int,
-    value_base: int,
-    table: Int32,
-    pages: PageLayout,
-    keys: int,
-    weights: Float32,
-    sums: Float32,
+def _score_codes(
+    arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
 ) -> None:
-    """sums [columns, dim] = weights [columns, at least keys] against the value pages."""
+    score_codes(arena, places, pages, packed, scores)
+
+
+def sum_values(
+    arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
+) -> None:
+    """sums [columns, dim] = weights [columns, padded keys] against the value pages.
+
+    places: as for `score_keys`; what lies behind the last key takes no part.
+    """
 
 
 def _sum_plain(
-    arena: Array,
-    key_base: int,
-    value_base: int,
-    table: Int32,
-    pages: PageLayout,
-    keys: int,
-    weights: Float32,
-    sums: Float32,
+    arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
 ) -> None:
     columns, dim = sums.shape
-    blocks = (keys + LANES - 1) // LANES
-    places = _find_blocks(arena, key_base, value_base, table, pages, blocks)
     sum_blocks(
         pages.tiles,
         arena.itemsize,
@@ -158,6 +142,12 @@ def _sum_plain(
     )
 
 
+def _sum_codes(
+    arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
+) -> None:
+    sum_codes(arena, places, pages, keys, weights, sums)
+
+
 def _choose(function: Variant, plain: Variant, codes: Variant) -> None:
     """By the dtype of the arena, when the kernel that calls `function` is compiled."""
 
@@ -168,6 +158,6 @@ def _choose(function: Variant, plain: Variant, codes: Variant) -> None:
 
 _choose(count_columns, _as_many, _power_of_two)
 _choose(turn_head, _leave_head, turn_codes)
-_choose(write_head, _write_plain, write_codes)
-_choose(score_keys, _score_plain, score_codes)
-_choose(sum_values, _sum_plain, sum_codes)
+_choose(write_head, _write_plain, _write_codes)
+_choose(score_keys, _score_plain, _score_codes)
+_choose(sum_values, _sum_plain, _sum_codes)

@@ -4,19 +4,19 @@ from typing import NamedTuple
 
 from tokenix.drivers.cpu.attention import attend_item
 from tokenix.drivers.cpu.attention import count_items as count_attention
-from tokenix.drivers.cpu.claims import claim, finish
+from tokenix.drivers.cpu.claims import begin, claim, finish
 from tokenix.drivers.cpu.dense import count_items as count_multiply
 from tokenix.drivers.cpu.dense import multiply_item
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, kernel
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.rows import norm_row, rotate_append_row, swiglu_row
 from tokenix.drivers.cpu.team import outline, share
 from tokenix.drivers.cpu.tile import ADD, OVERWRITE
 
-PHASES = 9
-"""Phases of a layer: norm, qkv, rotate and append, attend, o, norm, gate and up, SwiGLU, down."""
-
-HEAD_PHASES = 2
+PHASES = ("norm", "qkv", "rotate", "attend", "o", "norm", "gate_up", "swiglu", "down")
+"""Of a layer."""
+HEAD_PHASES = ("norm", "head")
+_COUNT = len(PHASES)
 
 RUN_ROWS = 16
 """Rows of one item of a large batch: what they write side by side is in no other item's cache
@@ -76,11 +76,16 @@ class Batch(NamedTuple):
     masses: Float32
     """[mass rows, items of a block, pages] zeros, likewise."""
     tables: Int32
+    reads: Int32
+    """Frames that attention reads."""
+    scratch: Float32
+    """[workers, floats], like places [workers, n] for `attention.attend_item`."""
+    places: Int64
     cos: Float32
     sin: Float32
 
 
-@kernel
+@bare
 def _count_items(phase: int, w: LayerWeights, shape: Shape, act: Activations, batch: Batch) -> int:
     tiles, columns = act.packed_x.shape[0], act.packed_x.shape[2]
     if phase == 1:
@@ -96,19 +101,19 @@ def _count_items(phase: int, w: LayerWeights, shape: Shape, act: Activations, ba
     return _count_runs(len(batch.positions))
 
 
-@kernel
+@bare
 def _count_runs(rows: int) -> int:
     """Items of a phase over rows."""
     return rows if rows <= RUN_ROWS else (rows + RUN_ROWS - 1) // RUN_ROWS
 
 
-@kernel
+@bare
 def _first_row(rows: int, item: int) -> int:
     """The first row of an item; that of the next one is the end."""
     return item if rows <= RUN_ROWS else min(rows, item * RUN_ROWS)
 
 
-@kernel
+@bare
 def _run_rows(
     phase: int,
     layer: int,
@@ -147,7 +152,7 @@ def _run_rows(
         )
 
 
-@kernel
+@bare
 def _run_item(
     phase: int,
     layer: int,
@@ -157,6 +162,7 @@ def _run_item(
     batch: Batch,
     arena: Array,
     pages: PageLayout,
+    worker: int,
     item: int,
 ) -> None:
     if phase == 1:
@@ -174,6 +180,8 @@ def _run_item(
             shape.heads // shape.kv_heads,
             shape.head_dim,
             batch.masses,
+            batch.scratch[worker],
+            batch.places[worker],
             item,
         )
     elif phase == 4:
@@ -188,7 +196,7 @@ def _run_item(
             _run_rows(phase, layer, w, shape, act, batch, arena, pages, row)
 
 
-@kernel
+@bare
 def _work_layers(
     w: LayerWeights,
     shape: Shape,
@@ -199,21 +207,22 @@ def _work_layers(
     claims: Int64,
     worker: int,
 ) -> None:
-    for step in range(len(w.attn_norm) * PHASES):
-        phase = step % PHASES
+    begin(claims, worker)
+    for step in range(len(w.attn_norm) * _COUNT):
+        phase = step % _COUNT
         items, done = _count_items(phase, w, shape, act, batch), 0
         item = claim(claims, step, worker, items)
         while item >= 0:
-            _run_item(phase, step // PHASES, w, shape, act, batch, arena, pages, item)
+            _run_item(phase, step // _COUNT, w, shape, act, batch, arena, pages, worker, item)
             done += 1
             item = claim(claims, step, worker, items)
-        finish(claims, step, done, items)
+        finish(claims, step, worker, done, items)
 
 
 _layers_job = outline(_work_layers)
 
 
-@kernel
+@bare
 def run_layers(
     team: Int64,
     w: LayerWeights,
@@ -224,11 +233,11 @@ def run_layers(
     pages: PageLayout,
     claims: Int64,
 ) -> None:
-    """x through all layers; K and V of every row into the arena. claims: of layers * PHASES."""
+    """x through all layers; K and V of every row into the arena. claims: of all their phases."""
     share(team, _layers_job((w, shape, act, batch, arena, pages, claims)))
 
 
-@kernel
+@bare
 def _work_head(
     norm: Float32,
     head: Array,
@@ -239,7 +248,8 @@ def _work_head(
     claims: Int64,
     worker: int,
 ) -> None:
-    for phase in range(HEAD_PHASES):
+    begin(claims, worker)
+    for phase in range(2):
         items, done = _count_runs(len(x)), 0
         if phase == 1:
             items = count_multiply(head.shape[0], packed.shape[0], packed.shape[2])
@@ -252,13 +262,13 @@ def _work_head(
                 multiply_item(head, packed, logits, OVERWRITE, item)
             done += 1
             item = claim(claims, phase, worker, items)
-        finish(claims, phase, done, items)
+        finish(claims, phase, worker, done, items)
 
 
 _head_job = outline(_work_head)
 
 
-@kernel
+@bare
 def run_head(
     team: Int64,
     norm: Float32,

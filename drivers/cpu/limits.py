@@ -6,6 +6,7 @@ runs: what the time of a pass can be compared with.
 
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from llvmlite import ir
 from numba.core import types
 
 from tokenix.drivers.cpu.arena import aligned_empty
-from tokenix.drivers.cpu.blockrows import sum_squares
 from tokenix.drivers.cpu.blocktile import dot_codes
 from tokenix.drivers.cpu.claims import claim, finish, new_claims
 from tokenix.drivers.cpu.jit import (
@@ -26,8 +26,9 @@ from tokenix.drivers.cpu.jit import (
     kernel,
 )
 from tokenix.drivers.cpu.lanes import I32, I64, LANES, VF32, VI32, add_floats, fill, fma, fold
+from tokenix.drivers.cpu.rows import sum_squares
 from tokenix.drivers.cpu.team import helpers_of, outline, share
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.tile import address, read_ticks
 
 READ_BYTES = 256 << 20
 """Far more than any cache holds."""
@@ -101,7 +102,7 @@ def _work(what: int, data: Float32, found: Float32, claims: Int64, worker: int) 
             found[worker] += _fmas(item)
         done += 1
         item = claim(claims, 0, worker, items)
-    finish(claims, 0, done, items)
+    finish(claims, 0, worker, done, items)
 
 
 _job = outline(_work)
@@ -110,6 +111,21 @@ _job = outline(_work)
 @kernel
 def _run(team: Int64, what: int, data: Float32, found: Float32, claims: Int64) -> None:
     share(team, _job((what, data, found, claims)))
+
+
+@kernel
+def _now() -> int:
+    return int(read_ticks())
+
+
+@cache
+def ticks_per_s() -> float:
+    """The rate of `tile.read_ticks`, measured in 20 ms."""
+    _now()
+    before_s, before = time.perf_counter(), _now()
+    time.sleep(0.02)
+    after, after_s = _now(), time.perf_counter()
+    return (after - before) / (after_s - before_s)
 
 
 def measure(threads: int, runs: int = 5) -> Limits:

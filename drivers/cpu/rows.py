@@ -7,29 +7,50 @@ Each row is computed from itself alone, in one fixed order, so no result depends
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba.core import types
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int32, intrinsic, kernel
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, bare, cgutils, intrinsic
 from tokenix.drivers.cpu.kvformat import PageLayout, find_block
 from tokenix.drivers.cpu.kvpages import turn_head, write_head
-from tokenix.drivers.cpu.lanes import LANES, VF32, load, splat, store
-from tokenix.drivers.cpu.tile import address, exp_neg, fma
+from tokenix.drivers.cpu.lanes import (
+    I64,
+    LANES,
+    VF32,
+    add_floats,
+    fill,
+    fma,
+    fold,
+    load,
+    splat,
+    store,
+)
+from tokenix.drivers.cpu.tile import address, exp_neg
 
 
-@kernel
+@intrinsic
+def sum_squares(typing: Any, x: Any, vectors: Any) -> Any:
+    """Of 16 float32 at a time: 16 partial sums by index, then their halves onto each other."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        total = cgutils.alloca_once(b, VF32)
+        b.store(fill(VF32, 0.0), total)
+        with cgutils.for_range(b, args[1], intp=I64) as loop:
+            here = load(b, VF32, b.add(args[0], b.shl(loop.index, ir.Constant(I64, 6))))
+            b.store(fma(b, here, here, b.load(total)), total)
+        return fold(b, b.load(total), add_floats)
+
+    return types.float32(types.int64, types.int64), codegen
+
+
+@bare
 def _root_mean_square(x: Float32, eps: float) -> np.float32:
-    """1 / sqrt(mean(x^2) + eps); 16 partial sums, then those in order."""
-    partial = np.zeros(LANES, np.float32)
-    for first in range(0, len(x), LANES):
-        for lane in range(min(LANES, len(x) - first)):
-            partial[lane] = fma(x[first + lane], x[first + lane], partial[lane])
-    total = np.float32(0.0)
-    for lane in range(LANES):
-        total += partial[lane]
+    """1 / sqrt(mean(x^2) + eps) of whole lanes."""
+    total = sum_squares(address(x), len(x) // LANES)
     return np.float32(1.0 / np.sqrt(np.float64(total) / len(x) + eps))
 
 
-@kernel
+@bare
 def norm_row(x: Float32, weight: Float32, eps: float, packed: Float32, row: int) -> None:
     """RMSNorm of row `row` of x [rows, width] into packed form."""
     width, columns = packed.shape[1], packed.shape[2]
@@ -39,7 +60,7 @@ def norm_row(x: Float32, weight: Float32, eps: float, packed: Float32, row: int)
         packed[t, k, column] = x[row, k] * scale * weight[k]
 
 
-@kernel
+@bare
 def silu(x: np.float32) -> np.float32:
     """x * sigmoid(x) in float32, from exp(-|x|)."""
     small = exp_neg(-x if x > np.float32(0.0) else x)
@@ -47,7 +68,7 @@ def silu(x: np.float32) -> np.float32:
     return above if x > np.float32(0.0) else np.float32(above * small)
 
 
-@kernel
+@bare
 def swiglu_row(gate_up: Float32, packed: Float32, row: int) -> None:
     """silu(gate) * up of row `row` of gate_up [rows, 2 * width] into packed form.
 
@@ -78,7 +99,7 @@ def rotate_lanes(typing: Any, low: Any, high: Any, cos: Any, sin: Any, scale: An
     return types.void(*[types.int64] * 4, types.float32), codegen
 
 
-@kernel
+@bare
 def _rotate(head: Float32, cos: Float32, sin: Float32, scale: np.float32) -> None:
     """Half-split rotary embedding in place (dims past 2 * len(cos) stay), then times scale."""
     half = len(cos)
@@ -94,14 +115,14 @@ def _rotate(head: Float32, cos: Float32, sin: Float32, scale: np.float32) -> Non
         head[d] *= scale
 
 
-@kernel
+@bare
 def _norm_head(head: Float32, weight: Float32, eps: float) -> None:
     scale = _root_mean_square(head, eps)
     for d in range(len(head)):
         head[d] = head[d] * scale * weight[d]
 
 
-@kernel
+@bare
 def rotate_append_row(
     qkv: Float32,
     bias: Float32,

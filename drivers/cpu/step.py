@@ -16,12 +16,13 @@ from tokenix.drivers.cpu import attention
 from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.blocknet import BlockNet
 from tokenix.drivers.cpu.dense import DenseKind
-from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32
+from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32, check_processor
 from tokenix.drivers.cpu.keytile import MAX_SLOTS
 from tokenix.drivers.cpu.layers import Batch, Shape
 from tokenix.drivers.cpu.pack import check_shapes, rotary_tables
 from tokenix.drivers.cpu.team import get_threads
 from tokenix.drivers.cpu.tilenet import TileNet
+from tokenix.drivers.cpu.workspace import Workspace
 from tokenix.models.config import ModelConfig
 from tokenix.models.weights import Weights
 
@@ -76,6 +77,10 @@ class Net(Protocol):
         """
         ...
 
+    def phases(self) -> dict[str, int]:
+        """Ticks of the last pass that asked for logits by what was done; see `claims.spent`."""
+        ...
+
 
 class ModelStep:
     """Weights packed for this machine, and the forward pass over them. For one thread at a time."""
@@ -88,6 +93,7 @@ class ModelStep:
         kind: DenseKind = "f16",
         progress: Callable[[str, float], None] | None = None,
     ) -> None:
+        check_processor()
         check_shapes(config)
         self.config = config
         self._net: Net = (
@@ -112,6 +118,10 @@ class ModelStep:
         head = self.config.hidden * self.config.vocab_tokens
         return self._macs_per_token, self._macs_per_token + head
 
+    def phases(self) -> dict[str, int]:
+        """As of `Net`."""
+        return self._net.phases()
+
     def over(self, arena: FrameArena) -> "ModelStep":
         """The same weights over another arena. The two share working memory: logits of one are
         valid until the next call of either."""
@@ -121,6 +131,7 @@ class ModelStep:
 
     def _use(self, arena: FrameArena) -> None:
         config = self.config
+        self._space = Workspace()
         self._arena = arena
         self.max_position = min(config.max_context_tokens, arena.frames * arena.shape.page_tokens)
         self._cos, self._sin = rotary_tables(config, self.max_position)
@@ -159,8 +170,8 @@ class ModelStep:
         tokens = np.array([t for chunk in chunks for t in chunk.tokens], np.int32)
         count = len(tokens)
         asking = [] if masses is None else [c for c in chunks if c.logits is None]
-        batch, wanted = self._gather(tables, chunks, asking)
         workers = self._choose_workers(count)
+        batch, wanted = self._gather(tables, chunks, asking, workers)
         logits = self._net.run(tokens, wanted, batch, self._shape, self._arena, workers)
         if masses is not None:
             masses += self._masses(batch, asking)
@@ -180,21 +191,21 @@ class ModelStep:
         return 1 if tokens * self._macs_per_token < SMALL_MACS else get_threads()
 
     def _gather(
-        self, tables: Int32, chunks: list[Chunk], asking: list[Chunk]
+        self, tables: Int32, chunks: list[Chunk], asking: list[Chunk], workers: int
     ) -> tuple[Batch, Int32]:
         """Flatten chunks into token rows and query blocks; also the rows that want logits. The
         last block of each of `asking` gets a row of masses."""
         per_block = max(1, MAX_SLOTS // (self.config.heads // self.config.kv_heads))
-        positions, frames = [], []
         wanted: list[int] = []
         blocks: list[tuple[int, int, int, int, int]] = []
         pages = max((self._count_pages(chunk) for chunk in asking), default=0)
+        positions, frames = self._place(tables, chunks)
         at = asks = 0
+        keys = int(positions.max()) + 1
+        floats = attention.count_scratch(self.config.head_dim, keys)
+        places = self._space.take("places", workers, 2 * attention.count_places(keys))
         for chunk in chunks:
             count = len(chunk.tokens)
-            where = np.arange(chunk.start, chunk.start + count, dtype=np.int32)
-            positions.append(where)
-            frames.append(tables[chunk.table][where // self._arena.shape.page_tokens])
             for i in range(0, count, per_block):
                 queries = min(per_block, count - i)
                 blocks.append((chunk.table, at + i, chunk.start + i, queries, -1))
@@ -208,15 +219,27 @@ class ModelStep:
             at += count
         blocks.sort(key=lambda block: -(block[2] + block[3]))  # the longest first: even ends
         batch = Batch(
-            positions=np.concatenate(positions),
-            frames=np.concatenate(frames),
+            positions=positions,
+            frames=frames,
             blocks=np.array(blocks, np.int32),
             tables=tables,
+            reads=np.concatenate([tables[c.table, : self._count_pages(c)] for c in chunks]),
+            scratch=self._space.take("scratch", workers, floats),
+            places=places.view(np.int64),
             masses=np.zeros((asks, self._parts, pages), np.float32),
             cos=self._cos,
             sin=self._sin,
         )
         return batch, np.array(wanted, np.int32)
+
+    def _place(self, tables: Int32, chunks: list[Chunk]) -> tuple[Int32, Int32]:
+        """Of each token row its position, and the frame that its K and V go to."""
+        starts = np.array([(chunk.table, chunk.start) for chunk in chunks], np.int32)
+        counts = np.array([len(chunk.tokens) for chunk in chunks])
+        rows, begins = np.repeat(starts, counts, axis=0).T, counts.cumsum() - counts
+        inside = np.arange(len(rows[0])) - np.repeat(begins, counts)
+        positions = (rows[1] + inside).astype(np.int32)
+        return positions, tables[rows[0], positions // self._arena.shape.page_tokens]
 
 
 def _split(chunks: list[Chunk]) -> list[list[Chunk]]:

@@ -24,22 +24,20 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from tokenix.drivers.cpu.jit import Int64, cgutils, intrinsic, kernel
+from tokenix.drivers.cpu.jit import Int64, bare, cgutils, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import I64, call_address, pointer
-from tokenix.drivers.cpu.tile import address, atomic_load
+from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.waiting import wait_for, wake
 
 WORDS = 16
-"""int64 of a helper's row: 4 of a semaphore, then state, function and arguments of its job."""
-STATE, FUNCTION, ARGUMENTS = 4, 5, 6
+"""int64 of a helper's row: 4 of a semaphore, then state, function and arguments of its job, and how
+many sleep until it is done."""
+STATE, FUNCTION, ARGUMENTS, SLEEPERS = 4, 5, 6, 7
 IDLE, POSTED, TAKEN, DONE = 0, 1, 2, 3
 
 _several: Any = types.UniTuple
 _PAIR = _several(types.int64, 2)
 
-PATIENCE = 2000
-"""Looks at what is not done yet before the core is offered to others."""
-
-yield_core: Any = types.ExternalFunction("sched_yield", types.int32())
 _sem_post: Any = types.ExternalFunction("sem_post", types.int32(types.int64))
 _sem_wait: Any = types.ExternalFunction("sem_wait", types.int32(types.int64))
 
@@ -50,7 +48,7 @@ def swap_if(typing: Any, at: Any, expected: Any, value: Any) -> Any:
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         at, expected, value = args
-        both = b.cmpxchg(pointer(b, at, I64), expected, value, "acq_rel", "acquire")
+        both = b.cmpxchg(pointer(b, at, I64), expected, value, "seq_cst", "seq_cst")
         return b.extract_value(both, 0)
 
     return types.int64(types.int64, types.int64, types.int64), codegen
@@ -94,7 +92,7 @@ def outline(work: Any) -> Callable[..., tuple[int, int]]:
     return job
 
 
-@kernel
+@bare
 def share(team: Int64, job: tuple[int, int]) -> None:
     """Do a job as worker 0, with helpers 1, 2, .. of the rows of `team`."""
     function, arguments = job
@@ -108,11 +106,7 @@ def share(team: Int64, job: tuple[int, int]) -> None:
         state = address(team) + helper * WORDS * 8 + STATE * 8
         if swap_if(state, POSTED, IDLE) == POSTED:
             continue
-        looks = 0
-        while atomic_load(state) != DONE:
-            looks += 1
-            if looks > PATIENCE:
-                yield_core()
+        wait_for(state, DONE, state + (SLEEPERS - STATE) * 8)
         swap_if(state, DONE, IDLE)
 
 
@@ -125,6 +119,7 @@ def serve(row: Int64, worker: int) -> None:
         if swap_if(state, POSTED, TAKEN) == POSTED:
             _call_job(row[FUNCTION], row[ARGUMENTS], worker)
             swap_if(state, TAKEN, DONE)
+            wake(state, state + (SLEEPERS - STATE) * 8)
 
 
 def count_cores() -> int:

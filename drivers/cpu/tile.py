@@ -25,7 +25,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from tokenix.drivers.cpu.jit import cgutils, intrinsic, kernel
+from tokenix.drivers.cpu.jit import bare, cgutils, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import (
     F16,
     F32,
@@ -163,6 +163,19 @@ def address(typing: Any, array: Any) -> Any:
     return types.int64(array), codegen
 
 
+def _round_lanes(b: Any, numbers: Any, dtype: Any) -> Any:
+    """16 float32 in another dtype, rounded to nearest even."""
+    if dtype is types.float32:
+        return numbers
+    if dtype is types.int16:
+        return b.fptrunc(numbers, ir.VectorType(F16, LANES))
+    bits = b.bitcast(numbers, VI32)
+    odd = b.and_(b.lshr(bits, fill(VI32, 16)), fill(VI32, 1))
+    carried = b.add(bits, b.add(odd, fill(VI32, 0x7FFF)))
+    kept = b.select(b.fcmp_unordered("uno", numbers, numbers), fill(VI32, 0x7FC00000), carried)
+    return b.trunc(b.lshr(kept, fill(VI32, 16)), ir.VectorType(I16, LANES))
+
+
 @intrinsic
 def store_rounded(typing: Any, like: Any, at: Any, value: Any) -> Any:
     """Store a float32 at an address in the dtype of `like`, rounded to nearest even."""
@@ -193,22 +206,25 @@ def round_lanes(typing: Any, like: Any, at: Any, to: Any) -> Any:
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         dtype, (_, at, to) = sig.args[0].dtype, args
-        numbers = load(b, VF32, at)
-        if dtype is types.float32:
-            store(b, numbers, to)
-        elif dtype is types.int16:
-            store(b, b.fptrunc(numbers, ir.VectorType(F16, LANES)), to, 0, 2)
-        else:
-            bits = b.bitcast(numbers, VI32)
-            odd = b.and_(b.lshr(bits, fill(VI32, 16)), fill(VI32, 1))
-            carried = b.add(bits, b.add(odd, fill(VI32, 0x7FFF)))
-            kept = b.select(
-                b.fcmp_unordered("uno", numbers, numbers), fill(VI32, 0x7FC00000), carried
-            )
-            store(b, b.trunc(b.lshr(kept, fill(VI32, 16)), ir.VectorType(I16, LANES)), to, 0, 2)
+        store(b, _round_lanes(b, load(b, VF32, at), dtype), to, 0, 2)
         return context.get_dummy_value()
 
     return types.void(like, types.int64, types.int64), codegen
+
+
+@intrinsic
+def scatter_lanes(typing: Any, like: Any, at: Any, to: Any, stride: Any) -> Any:
+    """As `round_lanes`, to places `stride` bytes apart."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        dtype, (_, at, to, stride) = sig.args[0].dtype, args
+        rounded = _round_lanes(b, load(b, VF32, at), dtype)
+        for lane in range(LANES):
+            number = b.extract_element(rounded, ir.Constant(I32, lane))
+            store(b, number, b.add(to, b.mul(stride, ir.Constant(I64, lane))), 0, 2)
+        return context.get_dummy_value()
+
+    return types.void(like, *[types.int64] * 3), codegen
 
 
 @intrinsic
@@ -240,7 +256,7 @@ def atomic_add(typing: Any, at: Any, value: Any) -> Any:
     """Add to the int64 at an address; returns what it was. Orders memory both ways."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        return b.atomic_rmw("add", pointer(b, args[0], I64), args[1], "acq_rel")
+        return b.atomic_rmw("add", pointer(b, args[0], I64), args[1], "seq_cst")
 
     return types.int64(types.int64, types.int64), codegen
 
@@ -250,12 +266,24 @@ def atomic_load(typing: Any, at: Any) -> Any:
     """The int64 at an address; what was written before it was stored is seen after."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        return b.load_atomic(pointer(b, args[0], I64), "acquire", 8)
+        return b.load_atomic(pointer(b, args[0], I64), "seq_cst", 8)
 
     return types.int64(types.int64), codegen
 
 
-@kernel
+@intrinsic
+def read_ticks(typing: Any) -> Any:
+    """The processor's clock, int64: counts at one rate on all cores."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        kind = ir.FunctionType(I64, [])
+        name = "llvm.readcyclecounter"
+        return b.call(cgutils.get_or_insert_function(b.module, kind, name), [])
+
+    return types.int64(), codegen
+
+
+@bare
 def tile(
     like: object, columns: int, w: int, x: int, out: int, count: int, stride: int, mode: int
 ) -> None:

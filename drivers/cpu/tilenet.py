@@ -1,12 +1,13 @@
 """A model whose weights are kept as float16 or float32, and a pass over it."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from tokenix.drivers.cpu import dense, layers
 from tokenix.drivers.cpu.arena import FrameArena
-from tokenix.drivers.cpu.claims import new_claims
+from tokenix.drivers.cpu.claims import new_claims, spent
 from tokenix.drivers.cpu.dense import FloatKind
-from tokenix.drivers.cpu.jit import Float32, Int32
+from tokenix.drivers.cpu.jit import Float32, Int32, Int64
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import Activations, Batch, Shape
 from tokenix.drivers.cpu.pack import pack_layers
@@ -28,6 +29,7 @@ class TileNet:
     ) -> None:
         self._config = config
         self._space = Workspace()
+        self._claims: list[Int64] = []
         self._embed = weights.float32("embed").astype(dense.DTYPES[kind])
         self._weights = pack_layers(config, weights, kind, progress)
         self._norm = weights.float32("norm")
@@ -51,18 +53,27 @@ class TileNet:
     ) -> Float32:
         act = self._activations(len(ids))
         act.x[: len(ids)] = self._embed[ids]
-        claims = new_claims(self._config.layers * layers.PHASES, workers)
+        claims = new_claims(self._config.layers * len(layers.PHASES), workers)
+        self._claims = [claims]
         pages = arena.shape.pages
         team = helpers_of(workers)
         layers.run_layers(team, self._weights, shape, act, batch, arena.data, pages, claims)
         return self._logits(act.x[wanted], workers)
+
+    def phases(self) -> dict[str, int]:
+        names = (layers.PHASES * self._config.layers, layers.HEAD_PHASES)
+        ticks: Counter[str] = Counter()
+        for claims, each in zip(self._claims, names, strict=True):
+            ticks.update(spent(claims, each))
+        return dict(ticks)
 
     def _logits(self, x: Float32, workers: int) -> Float32:
         count = len(x)
         columns, padded = dense.choose_tile(count), dense.pad_tokens(count)
         packed = self._space.take("head_x", padded // columns, self._config.hidden, columns)
         logits = self._space.take("logits", padded, len(self._head) * LANES)
-        claims = new_claims(layers.HEAD_PHASES, workers)
+        claims = new_claims(len(layers.HEAD_PHASES), workers)
+        self._claims.append(claims)
         layers.run_head(
             helpers_of(workers),
             self._norm,

@@ -24,6 +24,10 @@ def test_the_decode_bench_measures_what_it_says(capsys: pytest.CaptureFixture[st
     native, exact = report.steps[:2]
     assert 0 < native.floor_ms < exact.floor_ms, "a third of the bytes"
     assert all(step.ms >= step.best_ms > 0 for step in report.steps)
+    for step in report.steps:
+        assert {"qkv", "attend", "down", "head"} <= step.phases_ms.keys()
+        assert min(step.phases_ms.values()) > 0
+        assert sum(step.phases_ms.values()) < 20 * step.ms, "medians of parts of one step"
     assert report.dot_gmacs_per_s > report.fma_gmacs_per_s > 0 and report.read_gb_per_s > 0
     assert set(report.prefill_tokens_per_s) == {"native", "exact"}
     assert main(["bench", "decode", "--rounds", "0"]) != 0

@@ -19,6 +19,13 @@ gguf = pytest.importorskip("gguf")
 KINDS = ("Q4_0", "Q4_1", "Q8_0")
 
 
+def raw_super_blocks(rows, inputs, rng):
+    """Q4_K, which `gguf` only reads: any bytes are some, but for the two float16."""
+    raw = rng.integers(0, 256, (rows, inputs // 256, 144), np.uint8)
+    raw[..., :4] = rng.uniform(0.001, 0.1, (rows, inputs // 256, 2)).astype("<f2").view(np.uint8)
+    return raw.reshape(rows, -1)
+
+
 def raw_blocks(kind, rows, inputs, rng):
     matrix = rng.standard_normal((rows, inputs)).astype(np.float32)
     return gguf.quants.quantize(matrix, gguf.GGMLQuantizationType[kind])
@@ -48,6 +55,19 @@ def test_codes_of_a_file_are_kept_as_they_are(kind, seed):
     expected = dequantize(raw, kind)
     largest = np.abs(expected).max()
     np.testing.assert_allclose(values(found).reshape(5, 96), expected, atol=1e-6 * largest)
+
+
+def test_super_blocks_are_read_as_blocks(seed):
+    raw = raw_super_blocks(5, 512, np.random.default_rng(seed))
+    found = blocks.read_codes("Q4_K", raw)
+    expected = dequantize(raw, "Q4_K").reshape(5, 16, 32)
+    assert found.form == blocks.NIBBLES
+    wrong = np.abs(values(found) - expected).max(axis=-1)
+    most = np.abs(found.scales.astype("f4")) * 15 + np.abs(found.lows.astype("f4"))
+    assert (wrong <= 2**-11 * 1.01 * most).all()
+    with pytest.raises(ValueError, match="float16"):
+        raw.reshape(5, 2, 144)[0, 0, :2] = np.array([60000.0], "<f2").view(np.uint8)
+        blocks.read_codes("Q4_K", raw)
 
 
 def test_floats_are_rounded_to_a_127th_of_their_block(seed):
@@ -133,7 +153,7 @@ def multiply(function, blob, entries, rows, out, adding, lines):
             at = address(out) + t * columns * stride + group * 64
             blocktile.block_tile(
                 function, entries[group], address(blob), columns, codes, factors, at, count, stride,
-                adding, address(blob), lines,
+                adding, address(blob), lines, address(blob), lines,
             )  # fmt: skip
 
 

@@ -83,3 +83,16 @@ def test_code_from_the_cache_computes_the_same_bits(tmp_path):
     ]
     assert list(tmp_path.rglob("*.nbc"))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("processor", "says"), [("generic", "unset NUMBA_CPU_NAME"), ("haswell", "")]
+)
+def test_a_processor_without_16_bit_floats_is_refused(processor, says):
+    """Not by the end of the process."""
+    env = {**os.environ, "NUMBA_CPU_NAME": processor, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = "from tokenix.drivers.cpu.jit import check_processor; check_processor()"
+    words = [sys.executable, "-c", program]
+    run = subprocess.run(words, env=env, check=False, capture_output=True, text=True)
+    assert (run.returncode != 0) == bool(says), run.stderr
+    assert says in run.stderr

@@ -52,7 +52,8 @@ def test_scores_and_sums_are_chains_in_order(kind, slots, seed):
     tiles, element = keytile.tiles_of(FORMATS[kind].stored), key_bits.itemsize
     keys, values, block_bytes = keys[order], values[order], DIM * 16 * element
     starts = [each.ctypes.data + order * block_bytes for each in (key_bits, value_bits)]
-    places = np.concatenate(starts).astype(np.int64)
+    ahead = np.full(keytile.AHEAD, starts[0][0])
+    places = np.concatenate([*starts, ahead]).astype(np.int64)
 
     q = rng.standard_normal((DIM, slots)).astype(np.float32)
     scores = np.zeros((slots, BLOCKS * 16), np.float32)

@@ -21,7 +21,7 @@ def work(counts, helped, claims, worker):
             atomic_add(address(counts) + (phase * counts.shape[1] + item) * 8, 1)
             done += 1
             item = claim(claims, phase, worker, counts.shape[1])
-        finish(claims, phase, done, counts.shape[1])
+        finish(claims, phase, worker, done, counts.shape[1])
 
 
 job = team.outline(work)
