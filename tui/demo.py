@@ -14,8 +14,8 @@ from tokenix.tui.model.narrator import Narrator
 from tokenix.tui.snapshot import Snapshot
 
 OPENING = (
-    f"{demoload.STREAMS} long streams want more memory than there is. Their readers take "
-    f"{demoload.READ_PER_S:.0f} tokens a second, the machine writes {1 / demoload.STEP_S:.0f}.",
+    f"Each line is a request: {demoload.STREAMS} are written at {1 / demoload.STEP_S:.0f} tokens/s "
+    f"and read at {demoload.READ_PER_S:.0f}.",
     "LEAD is text that is written but not yet read. Who has seconds of it can be paused unseen.",
 )
 PIPE_TOKENS = 1 << 30

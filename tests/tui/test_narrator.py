@@ -3,7 +3,8 @@
 from tokenix.syscalls.types import TraceEvent
 from tokenix.tests.daemon.daemons import poll
 from tokenix.tests.tui.worlds import look, metrics, process
-from tokenix.tui.demo import Demo
+from tokenix.tui.demo import OPENING, Demo
+from tokenix.tui.model import phrases
 from tokenix.tui.model.narrator import Narrator
 
 
@@ -65,6 +66,14 @@ def test_bursts_first_tokens_refusals_and_the_sum():
     assert sum_up.text.endswith("nobody's text stood still, but for what was stopped by hand.")
     (quiet, *_) = Narrator(()).listen(spawns, look(1.0))
     assert quiet.text == "5 requests come at once; there is room."
+
+
+def test_the_opening_can_be_read_in_80_columns():
+    """It has three lines of 78 cells there."""
+    said = Narrator(OPENING).listen((), look())
+    shown = phrases.notes(said, 78, 3)
+    text = " ".join(text for line in shown for text, _ in line)
+    assert "Each line is a request" in text and "paused unseen" in text
 
 
 def test_a_demonstration_shows_the_idea():
