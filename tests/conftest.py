@@ -6,13 +6,19 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 SEED_VARIABLE = "TOKENIX_SEED"
 
 
 def pytest_configure() -> None:
     """A shell that runs us in the background lets us ignore Ctrl-C. The programs that tests start
-    would inherit that, and some are sent one."""
+    would inherit that, and some are sent one. How long drawing takes says only how busy the machine
+    is."""
+    settings.register_profile(
+        "tokenix", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("tokenix")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
