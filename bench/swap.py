@@ -34,9 +34,8 @@ LONG_OUTPUT = 1024
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192 - WAYS_OUTPUT)
 """Tokens of the contexts of the planner's rows: the last fills the shipped model's context."""
 TURNS = 7
-ROUNDS = 8
-"""Of each way back, in turn, so that a change of the machine's pace meets all; everything is
-computed again only once, which takes as long as all else."""
+"""Of each process and each way back, in turn, so that a change of the machine's pace meets all;
+everything is computed again only once, which takes as long as all else."""
 STREAMS = 4
 """That decode while one of them is preempted."""
 POLL_S = 0.001
@@ -108,7 +107,7 @@ def measure(
     rows = []
     for tokens in (tokens for tokens in LENGTHS if tokens <= longest):
         tell(f"ways back with {tokens} tokens")
-        rows.append(measure_ways(tokens, **boot))
+        rows.append(measure_ways(tokens, turns, **boot))
     per_1k = 1e3 / (length / 1e3)
     return Report(
         preempt_ms_p50=1e3 * statistics.median(preempt_s),
@@ -196,15 +195,15 @@ def _loaded(before: ProcessStat, after: ProcessStat, deep: bool) -> int:
     return int(getattr(after.rusage, name) - getattr(before.rusage, name))
 
 
-def measure_ways(length: int, **boot: Any) -> Way:
+def measure_ways(length: int, turns: int, **boot: Any) -> Way:
     """The same context brought back by each way, from the host tier: to the next token."""
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     chosen = ""
     with _pair(length, WAYS_OUTPUT, None, **boot) as pair:
         first, second = pair.pids
-        turns = [("recompute", first)]
-        turns += [(way, pid) for _ in range(ROUNDS) for way in WAYS[1:] for pid in (second, first)]
-        for way, pid in turns:
+        order = [("recompute", first)]
+        order += [(way, pid) for _ in range(turns) for way in WAYS[1:] for pid in (second, first)]
+        for way, pid in order:
             pair.k.sysctl("swap.restore", way)
             since = _last_event(pair.k)
             seconds[way].append(pair.swap_places(pid))
