@@ -1,5 +1,7 @@
 """Frames and slots on the fake GPU: what is behind a fence, what is verified, what is one copy."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -140,6 +142,44 @@ def test_a_slot_is_read_only_after_its_copy(fake):
             assert isinstance(bench.do(CopyIn, (PageIn(0, turn, 2),)), CopyDone), seed
             assert (bench.frame(2) == turn + 1).all(), "done means done"
         bench.close()
+
+
+@pytest.mark.parametrize("way", ["out", "in"])
+def test_neither_way_waits_for_the_other(fake, way):
+    """What is under way on one copy engine does not hold up the other: in some order of streams it
+    is not done yet when the other way is."""
+    ran = []
+    for seed in SEEDS:
+        bench = CudaBench(seed, eager_percent=0)
+        paint(bench, f1=1)
+        bench.do(CopyOut, (PageOut(1, 0, 1),))
+        lanes, driver = bench.device._lanes, bench.device._driver
+        frame, slot, size = bench.device._arena.at(9), lanes._at(5), lanes.slots.padded_bytes
+        before = fake.copies
+        for _ in range(3):
+            if way == "out":
+                driver.copy_in(frame, slot, size, lanes._in)
+            else:
+                driver.copy_out(slot, frame, size, lanes._out)
+        command = (CopyOut, (PageOut(1, 1, 1),)) if way == "out" else (CopyIn, (PageIn(0, 1, 2),))
+        assert isinstance(bench.do(*command), CopyDone)
+        ran.append(fake.copies - before)
+        bench.close()
+    assert min(ran) == 1
+
+
+def test_a_load_is_verified_while_pages_leave(bench, monkeypatch):
+    """Each way has a thread of its own, too."""
+    paint(bench, f1=1, f2=2)
+    bench.do(CopyOut, (PageOut(1, 0, 1),))
+    lanes, gate = bench.device._lanes, threading.Event()
+    differs = lanes._differs
+    monkeypatch.setattr(lanes, "_differs", lambda *args: differs(*args) if gate.wait(100) else "")
+    load = bench.start(CopyIn, (PageIn(0, 1, 3),))
+    assert isinstance(bench.do(CopyOut, (PageOut(2, 1, 1),)), CopyDone)
+    assert load not in bench.done
+    gate.set()
+    assert isinstance(bench.wait(load), CopyDone) and (bench.frame(3) == 1).all()
 
 
 def test_a_corrupt_slot_is_refused_alone(bench):
