@@ -42,6 +42,8 @@ class BlockNet:
         self._weights = pack_model(config, weights, progress)
         self._space = Workspace()
         self._claims = new_claims(0, 1)
+        self._sizes = (0, 0, 1)
+        self._act, self._given = self._activations(*self._sizes), self._inputs(0, 0)
 
     @property
     def weight_bytes(self) -> int:
@@ -59,8 +61,11 @@ class BlockNet:
         workers: int,
     ) -> Float32:
         w, layers = self._weights, self._config.layers
-        act = self._activations(len(ids), len(wanted), workers)
-        inputs = self._inputs(len(ids), len(wanted))
+        sizes = (len(ids), len(wanted), workers)
+        if sizes != self._sizes:  # decode steps come in series
+            self._act, self._given = self._activations(*sizes), self._inputs(*sizes[:2])
+            self._sizes = sizes
+        act, inputs = self._act, self._given
         self._claims = claims = new_claims(layers * len(PHASES) + len(HEAD_PHASES), workers)
         pages, tokens = arena.shape.pages, Tokens(ids, wanted)
         team = helpers_of(workers)

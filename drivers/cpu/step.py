@@ -234,12 +234,10 @@ class ModelStep:
 
     def _place(self, tables: Int32, chunks: list[Chunk]) -> tuple[Int32, Int32]:
         """Of each token row its position, and the frame that its K and V go to."""
-        starts = np.array([(chunk.table, chunk.start) for chunk in chunks], np.int32)
-        counts = np.array([len(chunk.tokens) for chunk in chunks])
-        rows, begins = np.repeat(starts, counts, axis=0).T, counts.cumsum() - counts
-        inside = np.arange(len(rows[0])) - np.repeat(begins, counts)
-        positions = (rows[1] + inside).astype(np.int32)
-        return positions, tables[rows[0], positions // self._arena.shape.page_tokens]
+        rows = np.array([chunk.table for chunk in chunks for _ in chunk.tokens])
+        spans = (range(chunk.start, chunk.start + len(chunk.tokens)) for chunk in chunks)
+        positions = np.array([at for span in spans for at in span], np.int32)
+        return positions, tables[rows, positions // self._arena.shape.page_tokens]
 
 
 def _split(chunks: list[Chunk]) -> list[list[Chunk]]:

@@ -20,7 +20,7 @@ from tokenix.drivers.cpu.jit import bare
 from tokenix.drivers.cpu.tile import atomic_add, atomic_load
 
 PATIENCE = 400_000
-"""Looks before a thread goes to sleep: some 150 us."""
+"""Looks before a thread goes to sleep: some 100 us."""
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
 _WAIT_PRIVATE, _WAKE_PRIVATE = 128, 129
