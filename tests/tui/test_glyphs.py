@@ -1,4 +1,4 @@
-"""What is drawn where the encoding has neither bars nor frames."""
+"""Lines that do not fit: into an encoding that has neither bars nor frames, or into their width."""
 
 import io
 
@@ -7,6 +7,9 @@ import pytest
 from tokenix.tui import glyphs
 from tokenix.tui.model import palette
 from tokenix.tui.model.columns import bar
+from tokenix.tui.themes import DARK
+from tokenix.tui.widgets.drawn import strip
+from tokenix.tui.widgets.ink import Ink
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,20 @@ def test_kinds_of_pages_stay_apart():
     assert len({glyphs.stand_in(mark) for mark in marks}) == len(marks)
     lengths = [glyphs.fitted(bar(share / 8, 8), "ascii").count("#") for share in range(9)]
     assert lengths == sorted(lengths) and lengths[-1] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("short", "short   "),
+        ("eight of", "eight of"),
+        ("nine of i", "nine of…"),
+        ("blank      ", "blank   "),
+    ],
+)
+def test_a_line_that_is_cut_says_so(text, shown):
+    line = strip([(text[:3], "text"), (text[3:], "muted")], Ink(DARK, False), 8)
+    assert (line.text, line.cell_length) == (shown, 8)
 
 
 def test_what_cannot_be_read_is_no_matter_of_glyphs():

@@ -46,9 +46,13 @@ class Drawn(Widget):
 
 
 def strip(pieces: Sequence[Piece], ink: Ink, width: int) -> Strip:
-    """A line of exactly so many cells, in as few segments as it has changes of ink."""
+    """A line of exactly so many cells, in as few segments as it has changes of ink. One that is cut
+    ends in an ellipsis."""
     segments = [
         Segment("".join(text for text, _ in run), ink(role.removesuffix("!"), role.endswith("!")))
         for role, run in groupby(pieces, key=itemgetter(1))
     ]
-    return Strip(segments).adjust_cell_length(width)
+    line = Strip(segments)
+    if line.cell_length > width > 0 and line.crop(width).text.strip():
+        return Strip([*line.crop(0, width - 1), Segment("…", ink("faint"))])
+    return line.adjust_cell_length(width)
