@@ -126,6 +126,16 @@ class CudaDriver:
         """Pinned host memory to the device."""
         self._check("cuMemcpyHtoDAsync", to, source, size, stream)
 
+    def copy_in_rows(
+        self, to: int, source: int, width: int, rows: int, pitch: int, stream: Any
+    ) -> None:
+        """Likewise, `width` bytes of each of `rows` rows that are `pitch` apart on both sides."""
+        kinds, part = self._api.CUmemorytype, self._api.CUDA_MEMCPY2D()
+        part.srcMemoryType, part.srcHost, part.srcPitch = kinds.CU_MEMORYTYPE_HOST, source, pitch
+        part.dstMemoryType, part.dstDevice, part.dstPitch = kinds.CU_MEMORYTYPE_DEVICE, to, pitch
+        part.WidthInBytes, part.Height = width, rows
+        self._check("cuMemcpy2DAsync", part, stream)
+
     def copy_out(self, to: int, source: int, size: int, stream: Any) -> None:
         """The device to pinned host memory."""
         self._check("cuMemcpyDtoHAsync", to, source, size, stream)

@@ -310,6 +310,16 @@ Result cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t bytes, Stream *
     result = copy(stream, to, 0, (Pointer)from, 1, bytes);
     END
 }
+typedef struct Side { size_t x, y; int kind; Pointer host, device; void *array; size_t pitch; } Side;
+typedef struct Part { Side from, to; size_t width, rows; } Part;
+Result cuMemcpy2DAsync_v2(const Part *part, Stream *stream) {
+    BEGIN
+    if (part->from.kind != 1 || part->to.kind != 2) REFUSE(INVALID_VALUE);   /* host, device */
+    for (size_t i = 0; i < part->rows && !result; i++)
+        result = copy(stream, part->to.device + i * part->to.pitch, 0,
+                      part->from.host + i * part->from.pitch, 1, part->width);
+    END
+}
 Result cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t bytes, Stream *stream) {
     BEGIN
     result = copy(stream, (Pointer)to, 1, from, 0, bytes);

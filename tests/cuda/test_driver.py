@@ -219,3 +219,13 @@ def test_an_upload_is_there_when_it_returns(fake, driver):
             np.frombuffer((ctypes.c_ubyte * SIZE).from_address(address), np.uint8) == source
         ).all()
         driver.free(address)
+
+
+def test_rows_are_copied_at_their_distance(bench):
+    driver, (stream, _) = bench.driver, bench.streams
+    driver.fill(bench.device, 0, SIZE // 4, stream)
+    driver.copy_in_rows(bench.device + 64, bench.source.address + 128, 32, 3, 1024, stream)
+    driver.copy_out(bench.found.address, bench.device, SIZE, stream)
+    driver.sync(stream)
+    places = [1024 * row + 64 + at for row in range(3) for at in range(32)]
+    assert np.flatnonzero(bench.found.data).tolist() == places and set(bench.found.data) == {0, 7}

@@ -225,6 +225,7 @@ def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[in
     report.add("resume: times the link's", resumed, most=1.3 if setup.real else None)
     least = 1.6 if setup.real else None
     report.add("both ways, of the slower one", 2 * max(out_s, in_s) / both_s, least=least)
+    _layers_in(report, device, setup, first, pages, link_in_s)
     last = out[-1:]
     tail_s = [timed(CopyOut(bench.ticket(), last)) for _ in range(20)]
     most = min(steps.values()) * 1e3 if setup.real and steps else None
@@ -247,6 +248,29 @@ def _link_s(device: CudaDevice, first: int, size: int) -> tuple[float, float]:
             times.append(time.perf_counter() - began)
         found.append(min(times))
     return found[0], found[1]
+
+
+def _layers_in(
+    report: Report, device: CudaDevice, setup: Setup, first: int, pages: int, link_s: float
+) -> None:
+    """What it would cost to bring a stream layer by layer, of neighbouring pages and of pages that
+    are none; and how long a prompt computes for as long as a whole stream is loaded."""
+    driver, arena, stream = device._driver, device._arena, device._stream
+    stride, layer = arena.shape.stride_bytes, 4 * arena.shape.layer_words
+    frames, slots = arena.at(first), pinned_address(device._slots.memory)
+    for name, runs, each in (("neighbours", 1, pages), ("page by page", pages, 1)):
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            for at in range(0, arena.shape.layers * layer, layer):
+                for run in range(runs):
+                    place = at + run * stride
+                    driver.copy_in_rows(frames + place, slots + place, layer, each, stride, stream)
+            driver.sync(stream)
+            times.append(time.perf_counter() - began)
+        report.add(f"in by layers, {name}: times the link's", min(times) / link_s)
+    covered = link_s * device.info().prefill_tokens_per_s
+    report.add("a prompt that takes as long as the load", covered, "tokens")
 
 
 def _p95(times: Sequence[float]) -> float:
