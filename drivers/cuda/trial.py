@@ -4,11 +4,12 @@ Where an op has several kernels (`kernels/registry.py`) the quickest of them is 
 """
 
 import contextlib
+import math
 
 import numpy as np
 
 from tokenix.drivers.cuda.arguments import Block
-from tokenix.drivers.cuda.driver import CudaDriver
+from tokenix.drivers.cuda.driver import CudaDriver, CudaError
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS, SPLIT_TOKENS
 from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
 from tokenix.drivers.cuda.kernels.pages import layer_words
@@ -82,7 +83,16 @@ class Trial:
         self._driver.destroy_stream(self._stream)
 
     def seconds(self, kernel: Kernel) -> float:
-        """Of one launch: the best of some rounds."""
+        """Of one launch: the best of some rounds. Infinite if the GPU takes the kernel not at all
+        (its shared memory is less, say), so that another one is taken."""
+        try:
+            return self._best_s(kernel)
+        except CudaError as error:
+            if error.lost:
+                raise
+            return math.inf
+
+    def _best_s(self, kernel: Kernel) -> float:
         op, driver = kernel.op, self._driver
         block = Block(op, {name: self._values[name] for name, _ in op.args})
         launcher = Launcher(driver, self._stream, {op.name: kernel})

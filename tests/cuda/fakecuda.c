@@ -452,7 +452,10 @@ Result cuModuleGetFunction(Function **function, void *module, const char *name) 
     snprintf((*function)->name, sizeof (*function)->name, "%s", name);
     END
 }
-Result cuFuncSetAttribute(Function *function, int attribute, int value) { return OK; }
+Result cuFuncSetAttribute(Function *function, int attribute, int value) {
+    BEGIN
+    END
+}
 
 static Result launch(Function *function, const unsigned *grid, const unsigned *block, Stream *stream,
                      void **extra) {

@@ -1,9 +1,11 @@
 """Kernels are launched for a trial as decode would, and leave nothing behind."""
 
+import math
+
 import pytest
 
 from tokenix.drivers.cuda.arguments import unpack
-from tokenix.drivers.cuda.driver import CudaDriver, OutOfDeviceMemory
+from tokenix.drivers.cuda.driver import CudaDriver, CudaError, OutOfDeviceMemory
 from tokenix.drivers.cuda.kernels import registry
 from tokenix.drivers.cuda.kernels.abi import APPEND, DECODE
 from tokenix.drivers.cuda.kernels.registry import Kernel, Recipe, Shape
@@ -51,6 +53,21 @@ def test_without_room_for_it_nothing_is_kept(driver, fake):
     fake.machine(total_bytes=1 << 16)
     with pytest.raises(OutOfDeviceMemory):
         Trial(driver, SHAPE)
+    assert fake.used_bytes == 0
+
+
+@pytest.mark.parametrize("call", ["cuModuleLoadData", "cuFuncSetAttribute", "cuLaunchKernel"])
+def test_a_kernel_that_the_gpu_refuses_is_the_slowest(driver, fake, call):
+    kernel = Kernel(DECODE, "mma", b"image", 128, lambda rows, splits=1: (rows, 1, 1), 64 << 10)
+    trial = Trial(driver, SHAPE)
+    fake.fail(call, 1)
+    with fake.watched():
+        assert trial.seconds(kernel) == math.inf
+        assert trial.seconds(kernel) < 1
+    fake.fail(call, 700)
+    with pytest.raises(CudaError, match="lost"):
+        trial.seconds(kernel)
+    trial.close()
     assert fake.used_bytes == 0
 
 
