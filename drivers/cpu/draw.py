@@ -24,6 +24,10 @@ _LEAST = np.float32(-80.0)
 """exp of less is 0 here."""
 
 
+_LOWEST = -np.finfo(np.float64).max
+"""Below all scores but -inf."""
+
+
 @kernel
 def find_peaks(scores: Array) -> Float64:
     """The greatest score of each block, as float64. Scores are numbers or -inf."""
@@ -152,14 +156,14 @@ def _find_likely(
     scores: Array, peaks: Float64, unit: float, count: int, mass: float, inverse: float
 ) -> Int64:
     """Ids of at least `count` of the greatest scores, and of as many as weigh `mass` together, the
-    greatest first; all, if that is fewer. Empty: more than MOST would have to be sorted. unit: by
-    which the bar sinks at first."""
+    greatest first; all that are not -inf, if that is fewer. Empty: more than MOST would have to be
+    sorted. unit: by which the bar sinks at first."""
     best, ids = peaks.max(), np.empty(MOST, np.int64)
     weights = np.empty(MOST, np.float32)
     some = np.empty(MOST, scores.dtype)
     enough, short, reach = np.inf, 0.0, unit
     while True:
-        found = _collect(scores, peaks, best - reach, ids)
+        found = _collect(scores, peaks, max(best - reach, _LOWEST), ids)
         held = 0.0
         if found <= MOST:
             for i in range(found):
@@ -167,9 +171,11 @@ def _find_likely(
             _weigh(some[:found], best, inverse, 0.0, weights)
             for i in range(found):
                 held += float(weights[i])
-            if found == len(scores) or (found >= count and held >= mass):
+            if reach == np.inf or found == len(scores) or (found >= count and held >= mass):
                 return _sort(scores, ids[:found])
             short = reach
+        elif reach == np.inf:
+            return ids[:0]
         else:
             enough = reach
         if enough == np.inf:

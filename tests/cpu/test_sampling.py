@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tokenix.drivers.cpu.sampling import _draw_wide, largest, sample_rows, uniform
+from tokenix.drivers.cpu.sampling import _draw, _draw_wide, largest, sample_rows, uniform
 from tokenix.drivers.ops import RowFault, Sampled, SampleSpec, SamplingParams
 
 VOCAB = 50
@@ -123,6 +123,25 @@ def test_logprobs_of_a_large_vocabulary(seed):
             assert found.logprob == pytest.approx(expected.max(), abs=1e-6)
             assert [p for _, p in found.top] == pytest.approx(np.sort(expected)[:-21:-1], abs=1e-6)
         assert [token for token, _ in found.top] == np.argsort(-wide, kind="stable")[:20].tolist()
+
+
+@pytest.mark.parametrize("allowed", [1, 3, 100, 5000])
+@pytest.mark.parametrize(
+    "options",
+    [{"top_k": 226}, {"top_k": 40_000}, {"top_p": 1 - 1e-12}, {"top_k": 50, "top_p": 0.3}],
+)
+def test_fewer_than_asked_for_may_be_drawn(allowed, options):
+    """A grammar leaves few tokens of many: the others, -inf, are never candidates."""
+    rng = np.random.default_rng(allowed)
+    scores = np.full(49_152, -np.inf)
+    left = rng.choice(len(scores), allowed, replace=False)
+    scores[left] = rng.normal(0.0, 3.0, allowed)
+    for position in range(20):
+        told = spec(temperature=1.0, seed=position, **options)
+        token = _draw(scores, told, position)
+        assert token in left
+        number = uniform(position, position)
+        assert token == _draw_wide(scores, told, number)
 
 
 def test_min_p():
