@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Sequence
+from functools import cache
 
 from tokenix.syscalls.types import (
     Distribution,
@@ -39,6 +40,7 @@ def process(pid: int, **fields: object) -> ProcessStat:
     return ProcessStat(Pid(pid), **(known | fields), rusage=Rusage(**({"ttft_s": 0.1} | usage)))
 
 
+@cache
 def crowd(number: int) -> tuple[ProcessStat, ...]:
     """Processes of all kinds, the same each time."""
     return tuple(
