@@ -128,7 +128,7 @@ class FrameTable:
         self._fences.append([])
 
     def hold_back(self, free: Sequence[Pfn]) -> None:
-        """Keep free frames from use until the newest fence is lifted (they are being junk-filled)."""
+        """Keep free frames from use until the newest fence is lifted: they are junk-filled."""
         assert self._fences, "held back by a fence"
         for pfn in free:
             self._free.remove(pfn)
