@@ -90,11 +90,16 @@ def find_gpu(ordinal: int = 0) -> Gpu:
     )
 
 
-def check_count(count: int) -> None:
-    """OSError ENODEV, with what to do, if there are not so many GPUs."""
+def count_gpus() -> int:
+    """One at least. OSError ENODEV, with what to do, if none can be used."""
     driver = load_driver()
     _version(driver)
-    found = _count(driver)
+    return _count(driver)
+
+
+def check_count(count: int) -> None:
+    """OSError ENODEV, with what to do, if there are not so many GPUs."""
+    found = count_gpus()
     if found < count:
         there = "there is 1" if found == 1 else f"there are {found}"
         raise OSError(

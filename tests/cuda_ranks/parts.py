@@ -34,6 +34,10 @@ def weights_that_take_for_ever() -> Weights:
     raise AssertionError("nobody sends a signal")
 
 
+class Torch(fake.CpuDense):
+    """What imports it has a fake GPU."""
+
+
 def device(ranks=2, config=CONFIG, seed=1, **options):
     fake.load().machine(devices=GPUS)
     fake.load().draw(seed)
@@ -43,7 +47,8 @@ def device(ranks=2, config=CONFIG, seed=1, **options):
         "kv_dtype": "f32",
         "dense": "f32",
         "backend": "gloo",
-        "dense_by": fake.CpuDense,
+        "patience_s": 300.0,
+        "dense_by": Torch,
         "kernels_by": fake.twin_kernels,
     }
     return ParallelDevice(

@@ -17,6 +17,9 @@ from tokenix.tests.device.machine import GREEDY, Harness, Machine, same, words
 fakes.load()
 parts = pytest.importorskip("tokenix.tests.cuda_ranks.parts")
 
+pytestmark = pytest.mark.timeout(400)
+"""Processes that import torch, on a busy machine."""
+
 VOCAB = parts.CONFIG.vocab_tokens
 RANKS = 4
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=5, logprobs=2)

@@ -24,7 +24,10 @@ from tokenix.tests.device.machine import words
 fakes.load()
 parts = pytest.importorskip("tokenix.tests.cuda_ranks.parts")
 
-PATIENCE_S = 100.0
+pytestmark = pytest.mark.timeout(400)
+"""Processes that import torch, on a busy machine."""
+
+PATIENCE_S = 300.0
 PROMPTS = [
     words(length, parts.CONFIG.vocab_tokens, seed) for seed, length in enumerate((3, 20, 33, 9))
 ]

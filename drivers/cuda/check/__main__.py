@@ -31,7 +31,7 @@ PACKAGES = (
     "nvidia-nvjitlink", "nvidia-cuda-nvrtc",
 )  # fmt: skip
 OPS = ("append", "decode", "combine", "prefill", "sample")
-PARTS = (*OPS, "sanitizer", "attention", "link", "launches", "model", "overload")
+PARTS = (*OPS, "sanitizer", "attention", "link", "launches", "model", "ranks", "overload")
 
 LIMIT_S = 480.0
 """Of all parts."""
@@ -105,6 +105,7 @@ def run(report: Report, gpu: Gpu, parts: Sequence[str], seed: int, setup: "Setup
     from tokenix.drivers.cuda.check.kernels import check_attention, check_kernels, check_sanitizer
     from tokenix.drivers.cuda.check.link import check_launches, check_link
     from tokenix.drivers.cuda.check.model import check_model
+    from tokenix.drivers.cuda.check.ranks import check_ranks
     from tokenix.drivers.cuda.driver import CudaDriver
 
     driver = CudaDriver(gpu.ordinal)
@@ -115,6 +116,7 @@ def run(report: Report, gpu: Gpu, parts: Sequence[str], seed: int, setup: "Setup
         "link": lambda: check_link(report, driver, setup),
         "launches": lambda: check_launches(report, driver, setup),
         "model": lambda: check_model(report, setup),
+        "ranks": lambda: check_ranks(report, setup),
         "overload": lambda: check_overload(report, setup),
     }
     for part in parts:

@@ -136,7 +136,7 @@ def check_model(report: Report, setup: Setup) -> None:
         steps: dict[int, float] = {}
         for batch in setup.batches:
             with report.row(f"decode, batch {batch}"):
-                steps[batch] = _decode(bench, setup, pages, batch)
+                steps[batch] = time_decode(bench, setup, pages, batch)
                 _compare(report, setup, rate, batch, steps[batch])
         report.add("prefill", device.info().prefill_tokens_per_s, "tokens/s")
         with report.row("swap"):
@@ -147,7 +147,7 @@ def check_model(report: Report, setup: Setup) -> None:
         device.close()
 
 
-def _decode(bench: Bench, setup: Setup, pages: int, batch: int) -> float:
+def time_decode(bench: Bench, setup: Setup, pages: int, batch: int) -> float:
     """The median step of a batch at the context, in seconds."""
     pids = [Pid(1000 * batch + i) for i in range(batch)]
     tables = tuple(

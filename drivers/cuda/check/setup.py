@@ -13,6 +13,7 @@ from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
 from tokenix.drivers.cuda.kernels.pages import Page
 from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
 from tokenix.drivers.cuda.launcher import Kernel, Launcher
+from tokenix.drivers.cuda.ranks.peers import Backend
 from tokenix.drivers.cuda.trial import choose_kernels
 from tokenix.drivers.kvkind import KvKind
 from tokenix.models.config import ModelConfig, RopeConfig
@@ -91,6 +92,7 @@ class Setup:
     kernels_of: KernelsOf = choose_kernels
     kernels_by: MakeKernels = compiled_kernels
     dense_by: MakeDense = torch_dense
+    backend: Backend = "nccl"
 
     def quick(self) -> "Setup":
         """The least that runs every part."""

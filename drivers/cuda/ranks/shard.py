@@ -61,14 +61,18 @@ class Shard:
 WHOLE = Shard()
 
 
+def list_counts(config: ModelConfig) -> list[int]:
+    """Into how many parts a model can be divided."""
+    divided = config.heads, config.kv_heads, config.ffn
+    counts = range(1, config.kv_heads + 1)
+    return [count for count in counts if not any(size % count for size in divided)]
+
+
 def check_shards(config: ModelConfig, count: int) -> None:
     """OSError EINVAL for a number of parts that a model has not, with those that it has."""
-
-    def fits(n: int) -> bool:
-        return not (config.heads % n or config.kv_heads % n or config.ffn % n)
-
-    if count < 1 or not fits(count):
-        *some, last = [str(n) for n in range(1, config.kv_heads + 1) if fits(n)]
+    counts = list_counts(config)
+    if count not in counts:
+        *some, last = map(str, counts)
         could = f"{', '.join(some)} or {last} would" if some else f"only {last} would"
         raise OSError(
             errno.EINVAL,
