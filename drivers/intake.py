@@ -59,8 +59,10 @@ class Intake:
         self._before = Batch((), [])
         """Of the forward before."""
 
-    def take(self, command: Forward) -> Batch:
-        """Change the tables; the rows, with a fault for each one that cannot run."""
+    def take(self, command: Forward, running: bool = False) -> Batch:
+        """Change the tables; the rows, with a fault for each one that cannot run. `running`: the
+        forward before has not told its tokens, and what goes on with good rows of it finds them
+        itself; else they are put in here."""
         for pid in command.drop:
             self.tables.drop(pid)
         bad: dict[Pid, str] = {}
@@ -68,31 +70,32 @@ class Intake:
             wrong = self.tables.apply(delta)
             if wrong is not None:
                 bad[delta.pid] = wrong
-        rows = tuple(self._known(row) for row in command.all_rows())
+        rows = tuple(self._known(row) if _is_coming(row) else row for row in command.all_rows())
         pids = [row.pid for row in rows]
         assert len(set(pids)) == len(pids), "two rows of one process in a forward"
         results: list[Sampled | RowFault | None] = []
         for row in rows:
-            wrong = bad.get(row.pid) or self._reject(row)
+            wrong = bad.get(row.pid) or self._reject(row, running)
             results.append(RowFault(wrong) if wrong is not None else None)
         self._before = Batch(rows, results)
         return self._before
 
     def _known(self, row: Row) -> Row:
-        """The row with its token in place of a `drawn_by`, if that was drawn."""
-        if len(row.tokens) != 1 or row.tokens[0] >= 0:
+        """The row with its token in place of a `drawn_by`, if that is known."""
+        at = self._find_before(row)
+        drawn = None if at is None else self._before.results[at]
+        if not isinstance(drawn, Sampled):
             return row
-        before, at = self._before, drawn_by(row.tokens[0])
-        if at >= len(before.rows) or not _goes_on(before.rows[at], row):
-            return row
-        drawn = before.results[at]
-        return (
-            msgspec.structs.replace(row, tokens=(drawn.token,))
-            if isinstance(drawn, Sampled)
-            else row
-        )
+        return msgspec.structs.replace(row, tokens=(drawn.token,))
 
-    def _reject(self, row: Row) -> str | None:
+    def _find_before(self, row: Row) -> int | None:
+        """Which row of the forward before draws the token of this one; None if none does."""
+        before, at = self._before.rows, drawn_by(row.tokens[0])
+        if at < len(before) and before[at].sample is not None:
+            return at if (before[at].pid, before[at].end) == (row.pid, row.start) else None
+        return None
+
+    def _reject(self, row: Row, running: bool) -> str | None:
         """Why a row cannot run."""
         end = row.end
         covered = self.tables.length(row.pid) * self._page_tokens
@@ -102,13 +105,16 @@ class Intake:
             return f"pid {row.pid} needs {end} positions, its block table covers {covered}"
         if end > self.max_position:
             return f"pid {row.pid} passes the context of {self.max_position} tokens"
-        if len(row.tokens) == 1 and row.tokens[0] < 0:
+        if _is_coming(row):
+            at = self._find_before(row)
+            if running and at is not None and self._before.results[at] is None:
+                return None
             return f"pid {row.pid} goes on with row {drawn_by(row.tokens[0])}, which drew nothing"
         if min(row.tokens) < 0 or max(row.tokens) >= self._vocab_tokens:
             return f"pid {row.pid} has a token outside the vocabulary of {self._vocab_tokens}"
         return None
 
 
-def _goes_on(before: Row, row: Row) -> bool:
-    """Whether `row` begins where `before` ends."""
-    return (before.pid, before.end) == (row.pid, row.start)
+def _is_coming(row: Row) -> bool:
+    """Whether its token is what the forward before draws."""
+    return len(row.tokens) == 1 and row.tokens[0] < 0

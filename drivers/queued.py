@@ -8,7 +8,10 @@
     image     OpenImages, SaveImage ...    |
 
 Each queue is a thread that runs its commands in order. A command is done when its handler returns:
-a driver whose hardware is asynchronous waits for it there.
+a driver whose hardware is asynchronous waits for it there. Of a forward it may wait later, when the
+next one is behind it:
+
+    compute thread   launch 1 | launch 2, wait for 1 | launch 3, wait for 2 | ...
 
 A disk or a device may hang for ever. `close` then leaves what is behind it to a thread of its own:
 memory is given back when the last command has ended, or by the end of the process, which no thread
@@ -20,6 +23,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.disktier import DiskTier
@@ -57,6 +61,10 @@ CLOSE_S = 10.0
 """`close` waits so long for commands at hand: many times what one takes on a disk that answers."""
 
 
+Answer = Callable[[], ForwardDone | DeviceFault]
+"""Waits for a forward and says what became of it; what it raises is a fault."""
+
+
 class QueuedDevice(ABC):
     """Keeps `drivers.device.Device`. A driver sets `_info` and gives the handlers below; what one
     raises fails its command, never a thread."""
@@ -70,12 +78,19 @@ class QueuedDevice(ABC):
         self._ready: deque[Completion] = deque()
         self._wake: Callable[[], None] | None = None
         self._queues: list[CommandQueue] = []
+        self._launched: deque[tuple[Forward, Answer]] = deque()
+        """Forwards whose answers were not waited for yet; the compute thread's."""
         self._closed = False
 
     # ---- what a driver gives ----
 
     @abstractmethod
     def _forward(self, command: Forward) -> ForwardDone: ...
+
+    def _launch(self, command: Forward) -> Answer:
+        """Begin a forward. What is returned waits for its end; it is called once, on the same
+        thread, when another one was launched or there is nothing to launch."""
+        return partial(self._forward, command)
 
     @abstractmethod
     def _copy_frame(self, command: CopyFrame) -> None: ...
@@ -99,7 +114,7 @@ class QueuedDevice(ABC):
 
     def _open(self, start: Callable[[], object] | None = None) -> None:
         """Start the queues. `start` runs first on the compute thread, and must not raise."""
-        self._compute = CommandQueue("tokenix-compute", self._run_compute, start)
+        self._compute = CommandQueue("tokenix-compute", self._run_compute, start, self._answer)
         self._out = CommandQueue("tokenix-swap-out", self._run_copy)
         self._in = CommandQueue("tokenix-swap-in", self._run_copy)
         self._store = CommandQueue("tokenix-store", self._run_disk)
@@ -166,12 +181,16 @@ class QueuedDevice(ABC):
     # ---- on the compute thread ----
 
     def _run_compute(self, command: Command) -> None:
+        if isinstance(command, Forward):
+            self._launched.append((command, self._begin(command)))
+            while len(self._launched) >= self._info.depth:
+                self._answer()
+            return
+        while self._answer():  # what comes later is told later
+            pass
         try:
             reason = self._faults.before(command)
             match command:
-                case Forward():
-                    assert reason is None, reason
-                    self._complete(self._forward(command))
                 case CopyFrame():
                     assert reason is None, reason
                     self._copy_frame(command)
@@ -181,13 +200,29 @@ class QueuedDevice(ABC):
                 case _:
                     raise AssertionError(f"{command} is not for the compute queue")
         except Exception as error:
-            self._fail(command, _reason(error))
+            if isinstance(command, CopyFrame):
+                self._complete(CopyFailed(command.ticket, (0,), _reason(error)))
 
-    def _fail(self, command: Command, reason: str) -> None:
-        if isinstance(command, Forward):
-            self._complete(DeviceFault(command.ticket, reason))
-        elif isinstance(command, CopyFrame):
-            self._complete(CopyFailed(command.ticket, (0,), reason))
+    def _begin(self, command: Forward) -> Answer:
+        """A forward that cannot begin fails when its turn comes."""
+        try:
+            reason = self._faults.before(command)
+            assert reason is None, reason
+            return self._launch(command)
+        except Exception as error:
+            return partial(DeviceFault, command.ticket, _reason(error))
+
+    def _answer(self) -> bool:
+        """Wait for the oldest forward that was launched; False if there is none."""
+        if not self._launched:
+            return False
+        command, answer = self._launched.popleft()
+        try:
+            done = answer()
+        except Exception as error:
+            done = DeviceFault(command.ticket, _reason(error))
+        self._complete(done)
+        return True
 
     # ---- on the swap threads ----
 

@@ -8,17 +8,20 @@ from tokenix.drivers.ops import Command
 
 
 class CommandQueue:
-    """Runs `handle` for every command on a daemon thread. `handle` must not raise."""
+    """Runs `handle` for every command on a daemon thread, and `idle` whenever there is none, until
+    that says that there is nothing left to do. Neither may raise."""
 
     def __init__(
         self,
         name: str,
         handle: Callable[[Command], None],
         start: Callable[[], object] | None = None,
+        idle: Callable[[], bool] = lambda: False,
     ) -> None:
         self._waiting: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._handle = handle
         self._start = start
+        self._idle = idle
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -39,7 +42,10 @@ class CommandQueue:
     def _serve(self) -> None:
         if self._start is not None:
             self._start()
-        while (command := self._waiting.get()) is not None:
-            if self._closing:
+        while True:
+            while self._waiting.empty() and self._idle():
+                pass
+            command = self._waiting.get()
+            if command is None or self._closing:
                 return
             self._handle(command)

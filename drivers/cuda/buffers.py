@@ -67,6 +67,7 @@ class Buffers:
 
 _INPUTS: dict[str, tuple[type[np.generic], str]] = {
     "tokens": (np.int32, "tokens"),
+    "sources": (np.int32, "tokens"),
     "positions": (np.int32, "tokens"),
     "slots": (np.int32, "tokens"),
     "tiles": (np.int32, "tokens"),
@@ -79,13 +80,14 @@ _INPUTS: dict[str, tuple[type[np.generic], str]] = {
     "seeds": (np.uint64, "rows"),
 }
 """What a step is given, and of what there is one: for each token, or for each row that draws.
+sources: where among the tokens that the step before has drawn this one is; -1: in `tokens`;
 tiles: pairs (first row, rows); picks: which tokens draw; ends: the positions that are drawn."""
 
 
 class Inputs:
     """What the host gives a step: arrays here, and the same on the device after `upload`.
 
-    `settle` waits until the last upload has run: only then may arrays be written again.
+    `settle` waits until the last use has run: only then may arrays be written again.
     """
 
     def __init__(
@@ -122,6 +124,10 @@ class Inputs:
     def upload(self, stream: Any) -> None:
         """Copy all arrays; what the stream gets from now on sees them."""
         self._driver.copy_in(self.device.base, self._staging.address, self.device.size, stream)
+        self.note_use(stream)
+
+    def note_use(self, stream: Any) -> None:
+        """What the stream has by now reads the arrays, or the spare room."""
         self._driver.record(self._uploaded, stream)
 
     def settle(self) -> None:

@@ -21,6 +21,7 @@ from tokenix.drivers.cuda.kernels.registry import Shape
 from tokenix.drivers.cuda.launcher import Kernel, Launcher
 from tokenix.drivers.cuda.layers import Layers
 from tokenix.drivers.cuda.matrix import Fp8Use, choose_fp8
+from tokenix.drivers.cuda.passes import Pass
 from tokenix.drivers.cuda.ranks.rank import ALONE, Rank
 from tokenix.drivers.cuda.step import MAX_PASS_TOKENS, MAX_ROWS, ModelStep
 from tokenix.drivers.cuda.swap import SwapLanes
@@ -40,7 +41,7 @@ from tokenix.drivers.ops import (
     Row,
     TableDelta,
 )
-from tokenix.drivers.queued import QueuedDevice
+from tokenix.drivers.queued import Answer, QueuedDevice
 from tokenix.drivers.slots import HostSlots
 from tokenix.mm.ids import Ticket
 from tokenix.models.config import ModelConfig
@@ -166,6 +167,8 @@ class CudaDevice(QueuedDevice):
         self._arena = FrameArena(driver, shape, frames)
         later(self._arena.close)
         self._computed = Fence(driver, self._stream)
+        self._last: Pass | None = None
+        """The forward that was queued last."""
         later(self._computed.close)
         if self._slots.slots:
             memory = self._slots.memory
@@ -191,9 +194,13 @@ class CudaDevice(QueuedDevice):
         drawing: Drawing | Undrawn = Undrawn()
         if self._rank.shard.index == 0:
             logits = self._layers.buffers.address("logits")
-            drawing = Drawing(driver, launcher, self._inputs, logits, MAX_ROWS, config.vocab_tokens)
+            drawing = Drawing(
+                driver, launcher, self._inputs, logits, self._layers.buffers.address("drawn"),
+                MAX_ROWS, config.vocab_tokens,
+            )  # fmt: skip
             later(drawing.close)
         self._step = ModelStep(dense, launcher, self._tables, self._inputs, self._layers, drawing)
+        later(driver.sync, self._stream)  # there may be a forward that nobody has waited for
 
     def _open_lanes(self, offset_bytes: int) -> SwapLanes:
         return SwapLanes(self._driver, self._arena, self._slots, self._computed, offset_bytes)
@@ -222,6 +229,7 @@ class CudaDevice(QueuedDevice):
             copy_in_s_per_page=found.copy_in_s_per_page,
             copy_out_s_per_page=found.copy_out_s_per_page,
             notes=self._notes,
+            depth=2 if self._rank is ALONE else 1,
         )
 
     def _release(self) -> None:
@@ -234,17 +242,38 @@ class CudaDevice(QueuedDevice):
     # ---- on the compute thread ----
 
     def _forward(self, command: Forward) -> ForwardDone:
-        """Change the tables, run the rows that can be run, draw their tokens."""
-        batch = self._intake.take(command)
         try:
+            return self._queue(command).done()
+        finally:
+            self._computed.rise()
+            self._computed.sync()
+
+    def _launch(self, command: Forward) -> Answer:
+        """Ranks go step by step."""
+        return self._queue(command).done if self._rank is ALONE else super()._launch(command)
+
+    def _queue(self, command: Forward) -> Pass:
+        """Change the tables, queue the rows that can be run and the drawing of their tokens."""
+        before = self._last
+        if before is not None and not (before.sure and len(command.all_rows()) <= MAX_ROWS):
+            before.done()
+        running = before is not None and before.is_running
+        batch = self._intake.take(command, running)
+        good = batch.good()
+        try:
+            self._inputs.settle()
             if self._tables.update(command.tables, self._inputs, self._stream):
                 self._layers.find_tables()
                 self._step.forget_graphs()
-            drawn = self._step.forward(batch.good())
-        finally:
+            self._inputs.note_use(self._stream)
+            take = self._step.launch(good, before.places if before is not None else {})
+        except BaseException:
+            self._last = None
             self._computed.rise()
             self._computed.sync()  # nothing reads the inputs of this step any more
-        return batch.done(command, drawn)
+            raise
+        self._last = Pass(command, batch, take, self._step.is_sure(good))
+        return self._last
 
     def _copy_frame(self, command: CopyFrame) -> None:
         """Queued, not done: `_computed` holds back what uses either frame next."""

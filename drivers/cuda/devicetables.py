@@ -28,6 +28,7 @@ class DeviceTables:
         """Tell the device what `host` was told by these deltas. True: the tables are elsewhere now,
         and what has their address must forget it. `inputs` must have settled."""
         if self.host.pages.shape != self._shape:
+            self._driver.sync(stream)
             self._driver.free(self.address)
             self._take_room()
             return True

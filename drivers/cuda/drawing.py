@@ -5,7 +5,9 @@ and log probabilities need the row itself: it is copied to the host, and drawn t
 whose top_k or top_p takes more candidates than the kernel sorts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.hostmemory import Staging
 from tokenix.drivers.cuda.kernels.abi import FAULT, SAMPLE, WIDE
+from tokenix.drivers.cuda.kernels.sample import CANDIDATES
 from tokenix.drivers.cuda.launcher import Launcher
 from tokenix.drivers.ops import Row, RowFault, Sampled, SampleSpec
 
@@ -24,8 +27,14 @@ HOST_ROWS = 16
 _SEED = (1 << 64) - 1
 
 
+Take = Callable[[], list[Sampled | RowFault]]
+"""Waits for what a pass has drawn. To be called before the pass after the next one is queued, and
+before the next one unless all its rows are `surely_drawn`."""
+
+
 class Drawing:
-    """Tokens of up to `rows` rows of logits float32 [rows, vocab] at `logits`."""
+    """Tokens of up to `rows` rows of logits float32 [rows, vocab] at `logits`, drawn as int32 into
+    `tokens` on the device."""
 
     def __init__(
         self,
@@ -33,6 +42,7 @@ class Drawing:
         launcher: Launcher,
         inputs: Inputs,
         logits: int,
+        tokens: int,
         rows: int,
         vocab: int,
     ) -> None:
@@ -41,8 +51,11 @@ class Drawing:
         self._inputs = inputs
         self._logits = logits
         self._vocab = vocab
-        self._tokens = driver.alloc(4 * rows)
-        self._found = Staging(driver, 4 * rows)
+        self._tokens = tokens
+        self._found = [Staging(driver, 4 * rows) for _ in range(2)]
+        self._drawn = [driver.event() for _ in range(2)]
+        self._turn = 0
+        """Passes are told by turns, as two may be in flight."""
         self._rows = Staging(driver, 4 * vocab * HOST_ROWS)
         self._done = driver.event()
         self._block = Block(
@@ -57,10 +70,10 @@ class Drawing:
         )
 
     def close(self) -> None:
-        self._driver.destroy_event(self._done)
-        self._driver.free(self._tokens)
-        self._found.close()
-        self._rows.close()
+        for event in (*self._drawn, self._done):
+            self._driver.destroy_event(event)
+        for staging in (*self._found, self._rows):
+            staging.close()
 
     def write(self, rows: Sequence[Row], padded: int) -> None:
         """Parameters of all that draw into the inputs; rows up to `padded` draw nothing."""
@@ -75,18 +88,36 @@ class Drawing:
         """Draw on the device."""
         self._launcher.launch(self._block, rows)
 
-    def take(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
-        """Wait for the pass, and give what its rows have drawn."""
-        count = len(rows)
-        stream = self._launcher.stream
-        self._driver.copy_out(self._found.address, self._tokens, 4 * max(1, count), stream)
-        self._driver.record(self._done, stream)
-        self._driver.sync_event(self._done)
-        found = self._found.data.view(np.int32)[:count].tolist()
+    def surely_drawn(self, row: Row) -> bool:
+        """Whether its token will be on the device, whatever its logits are."""
+        spec = row.sample
+        if spec is None or not spec.plain:
+            return spec is None
+        params, vocab = spec.params, self._vocab
+        wanted = params.top_k if 0 < params.top_k < vocab else vocab
+        whole = wanted == vocab and params.top_p >= 1.0
+        return params.temperature <= 0.0 or whole or wanted <= CANDIDATES
+
+    def fetch(self, rows: Sequence[Row]) -> Take:
+        """Bring what the pass has drawn."""
+        stream, turn = self._launcher.stream, self._turn
+        self._turn = 1 - turn
+        found, drawn = self._found[turn], self._drawn[turn]
+        self._driver.copy_out(found.address, self._tokens, 4 * max(1, len(rows)), stream)
+        self._driver.record(drawn, stream)
+        return partial(self._take, rows, found, drawn)
+
+    def _take(self, rows: Sequence[Row], staging: Staging, drawn: Any) -> list[Sampled | RowFault]:
+        self._driver.sync_event(drawn)
+        found = staging.data.view(np.int32)[: len(rows)].tolist()
         results: list[Sampled | RowFault] = [
             NOT_FINITE if token == FAULT else Sampled(token) for token in found
         ]
-        asking = [i for i, row in enumerate(rows) if found[i] == WIDE or _asks_more(row.sample)]
+        asking = [
+            i
+            for i, row in enumerate(rows)
+            if found[i] == WIDE or (row.sample is not None and not row.sample.plain)
+        ]
         for first in range(0, len(asking), HOST_ROWS):
             some = asking[first : first + HOST_ROWS]
             drawn = self._draw_here(some, [rows[i] for i in some])
@@ -117,8 +148,11 @@ class Undrawn:
     def enqueue(self, rows: int) -> None:
         pass
 
-    def take(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
-        return [Sampled(0)] * len(rows)
+    def surely_drawn(self, row: Row) -> bool:
+        return False
+
+    def fetch(self, rows: Sequence[Row]) -> Take:
+        return lambda: [Sampled(0)] * len(rows)
 
 
 _PARAMETERS = ("temperature", "top_k", "top_p", "min_p", "seeds")
@@ -130,16 +164,3 @@ def _value(spec: SampleSpec | None, name: str) -> float:
         return spec.params.seed & _SEED
     value: float = getattr(spec.params, name)
     return value
-
-
-def _asks_more(spec: SampleSpec | None) -> bool:
-    """Whether the kernel cannot tell the token, or not all that is asked."""
-    assert spec is not None, "a row that draws nothing"
-    params = spec.params
-    return bool(
-        spec.grammar is not None
-        or spec.banned
-        or params.logit_bias
-        or params.logprobs >= 0
-        or params.needs_history
-    )

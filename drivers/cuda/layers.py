@@ -84,6 +84,7 @@ class Layers:
                 "mixed": Field(x, (rows, heads * dim)),
                 "picked": Field(x, (drawing, config.hidden)),
                 "logits": Field(single, (drawing if leading else 0, config.vocab_tokens)),
+                "drawn": Field(torch.int32, (drawing,)),
             },
         )
         self._blocks = [self._make_blocks(i, arena) for i in range(config.layers)]
@@ -201,7 +202,10 @@ class Layers:
     def _embed(self, rows: int) -> None:
         import torch
 
-        tokens = self._inputs.device["tokens"][:rows]
+        inputs, drawn = self._inputs.device, self.buffers["drawn"]
+        sources = inputs["sources"][:rows]
+        known = drawn.index_select(0, sources.clamp(min=0)).clamp_(min=0)  # a fault is no token
+        tokens = torch.where(sources < 0, inputs["tokens"][:rows], known)
         torch.index_select(self._weights.embed, 0, tokens, out=self.buffers["x"][:rows])
 
     def _pick(self, first: int, count: int) -> None:

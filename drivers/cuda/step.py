@@ -3,12 +3,15 @@
     all rows of one token that draw     a graph of their bucket: one launch for the whole step
     anything else                       passes of at most MAX_PASS_TOKENS tokens, then the head
 
+A step is queued, and its tokens are taken later: by the host, which waits for them, and by the next
+step, which finds them where they were drawn.
+
 Buckets are padded with rows of position -1, which no kernel does anything for. A graph is captured
 when its bucket comes for the second time: the first time warms libraries up, which must not load
 anything while they are captured.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +19,13 @@ import numpy.typing as npt
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.dense import Dense, Work
 from tokenix.drivers.cuda.devicetables import DeviceTables
-from tokenix.drivers.cuda.drawing import Drawing, Undrawn
+from tokenix.drivers.cuda.drawing import Drawing, Take, Undrawn
 from tokenix.drivers.cuda.kernels.abi import NOTHING, SPLIT_TOKENS
 from tokenix.drivers.cuda.kernels.prefill import make_tiles
 from tokenix.drivers.cuda.launcher import Launcher
 from tokenix.drivers.cuda.layers import Layers
-from tokenix.drivers.ops import Row, RowFault, Sampled
+from tokenix.drivers.ops import Row
+from tokenix.mm.ids import Pid
 
 Ints = npt.NDArray[np.int64]
 
@@ -59,21 +63,29 @@ class ModelStep:
         """What they were captured with is elsewhere now."""
         self._graphs.clear()
 
-    def forward(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
-        """Run rows that `Intake` has found good; what those that ask for it have drawn, in order.
+    def launch(self, rows: Sequence[Row], before: Mapping[Pid, int]) -> Take:
+        """Queue rows that `Intake` has found good. What is returned waits for what those that ask
+        for it have drawn, in order; K and V of all tokens are in their pages then. `before`: of the
+        step before, the place of the token that each process has drawn."""
+        if not rows:
+            return self._drawing.fetch(())
+        groups = _groups(rows)
+        drawn = [result for group in groups[:-1] for result in self._queue(group, before)()]
+        take = self._queue(groups[-1], before)
+        return lambda: drawn + take()
 
-        K and V of all tokens are in their pages afterwards."""
-        drawn: list[Sampled | RowFault] = []
-        for group in _groups(rows):
-            if all(len(row.tokens) == 1 and row.sample is not None for row in group):
-                drawn += self._decode(group)
-            else:
-                drawn += self._mixed(group)
-        return drawn
+    def is_sure(self, rows: Sequence[Row]) -> bool:
+        """Whether the next step may be queued before these were taken, and find their tokens."""
+        return len(rows) <= MAX_ROWS and all(map(self._drawing.surely_drawn, rows))
+
+    def _queue(self, rows: Sequence[Row], before: Mapping[Pid, int]) -> Take:
+        if all(len(row.tokens) == 1 and row.sample is not None for row in rows):
+            return self._decode(rows, before)
+        return self._mixed(rows, before)
 
     # ---- one token each ----
 
-    def _decode(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
+    def _decode(self, rows: Sequence[Row], before: Mapping[Pid, int]) -> Take:
         count = len(rows)
         bucket = next(bucket for bucket in BUCKETS if bucket >= count)
         longest = max(row.start for row in rows) + 1
@@ -81,14 +93,15 @@ class ModelStep:
         inputs = self._inputs
         inputs.settle()
         inputs["tokens"][:count] = [row.tokens[0] for row in rows]
+        inputs["sources"][:count] = [_source(row, before) for row in rows]
         inputs["positions"][:count] = [row.start for row in rows]
         inputs["slots"][:count] = [self._tables.host.row_of(row.pid) for row in rows]
-        for name, padding in (("tokens", 0), ("positions", NOTHING), ("slots", 0)):
+        for name, padding in (("sources", -1), ("positions", NOTHING), ("slots", 0)):
             inputs[name][count:bucket] = padding
         self._drawing.write(rows, bucket)
         inputs.upload(self._stream)
         self._replay(bucket, splits)
-        return self._drawing.take(rows)
+        return self._drawing.fetch(rows)
 
     def _replay(self, bucket: int, splits: int) -> None:
         key = (bucket, splits)
@@ -109,10 +122,11 @@ class ModelStep:
 
     # ---- prefill, and whatever else ----
 
-    def _mixed(self, rows: Sequence[Row]) -> list[Sampled | RowFault]:
+    def _mixed(self, rows: Sequence[Row], before: Mapping[Pid, int]) -> Take:
         tokens = np.concatenate([np.array(row.tokens, np.int32) for row in rows])
         positions = np.concatenate([np.arange(row.start, row.end, dtype=np.int32) for row in rows])
         lengths = np.array([len(row.tokens) for row in rows], np.int64)
+        sources = np.repeat([_source(row, before) for row in rows], lengths)
         slots = np.repeat([self._tables.host.row_of(row.pid) for row in rows], lengths)
         ends: Ints = np.cumsum(lengths)
         asking = [row for row in rows if row.sample is not None]
@@ -129,8 +143,8 @@ class ModelStep:
             tiles = make_tiles(_chunks(ends - lengths - first, ends - first, single, count))
             self._inputs.settle()
             for name, values in (
-                ("tokens", tokens[part]), ("positions", positions[part]), ("slots", slots[part]),
-                ("picks", picks), ("tiles", tiles),
+                ("tokens", tokens[part]), ("sources", sources[part]), ("slots", slots[part]),
+                ("positions", positions[part]), ("picks", picks), ("tiles", tiles),
             ):  # fmt: skip
                 self._inputs[name][: len(values)] = values
             self._drawing.write(asking, len(asking))
@@ -143,7 +157,12 @@ class ModelStep:
         if asking:
             self._layers.head(len(asking))
             self._drawing.enqueue(len(asking))
-        return self._drawing.take(asking)
+        return self._drawing.fetch(asking)
+
+
+def _source(row: Row, before: Mapping[Pid, int]) -> int:
+    """Where among the tokens drawn before a row's token is; -1: it is known."""
+    return before[row.pid] if row.tokens[0] < 0 else -1
 
 
 def _chunks(starts: Ints, ends: Ints, least: int, most: int) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,7 @@ them; `make cuda-mutations`."""
 from tokenix.tests.cuda_kernels.mutations import Mutation
 
 SWAP, DEVICE, MODEL = "test_swap.py", "test_device.py", "test_model.py"
+AHEAD = "test_ahead.py"
 DRIVER = "test_driver.py"
 
 MUTATIONS = [
@@ -78,6 +79,31 @@ MUTATIONS = [
         "rows of logits are read before they were copied",
         "drawing.py", "        self._driver.sync_event(self._done)\n        logits",
         "        logits", f"{MODEL}::test_a_graph_computes_what_it_was_captured_of",
+    ),
+    Mutation(
+        "a row that goes on runs a token of the host",
+        "layers.py", "torch.where(sources < 0, inputs[\"tokens\"][:rows], known)",
+        "inputs[\"tokens\"][:rows].clamp(min=0)", f"{AHEAD}::test_tokens_stay_on_the_device",
+    ),
+    Mutation(
+        "a row that goes on runs the token of another one",
+        "step.py", "return before[row.pid] if row.tokens[0] < 0 else -1",
+        "return 0 if row.tokens[0] < 0 else -1", f"{AHEAD}::test_tokens_stay_on_the_device",
+    ),
+    Mutation(
+        "tokens of two passes are told through one buffer",
+        "drawing.py", "        self._turn = 1 - turn\n", "",
+        f"{AHEAD}::test_tokens_stay_on_the_device",
+    ),
+    Mutation(
+        "a pass is queued over logits that the host must see",
+        "device.py", "            before.done()\n", "            pass\n",
+        f"{AHEAD}::test_what_is_drawn_here_is_drawn_before_the_next_pass",
+    ),
+    Mutation(
+        "tokens are told before they are drawn",
+        "drawing.py", "        self._driver.sync_event(drawn)\n", "",
+        f"{AHEAD}::test_tokens_stay_on_the_device",
     ),
     Mutation(
         "padding of a bucket is a row like others",

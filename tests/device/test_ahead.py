@@ -1,24 +1,20 @@
 """A forward that goes on with the one before while that runs: its rows run tokens that only the
 device knows. Whatever its depth, a device draws what it draws one forward at a time."""
 
-from collections import deque
-from collections.abc import Sequence
 from functools import lru_cache
 
 import pytest
 
 from tokenix.drivers.ops import (
-    Decodes,
     Forward,
     ForwardDone,
     Row,
     RowFault,
-    Sampled,
     SampleSpec,
     SamplingParams,
     drawn_by,
 )
-from tokenix.mm.ids import Ticket
+from tokenix.tests.device.line import Line
 from tokenix.tests.device.machine import Harness, Machine, Proc, words
 
 NEW = 8
@@ -50,46 +46,6 @@ def told(harness: Harness, count: int) -> list[list[int]]:
     machine.decode(*procs, tokens=NEW)
     machine.close()
     return [[drawn.token for drawn in proc.drawn] for proc in procs]
-
-
-class Line:
-    """Processes whose forwards are in flight two at a time, in another order each time."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.flights: deque[tuple[Ticket, Sequence[Proc]]] = deque()
-        self._before: list[Proc] = []
-
-    def launch(self, procs: Sequence[Proc], columns: bool = False) -> None:
-        """Whoever was in the forward before goes on with it."""
-        rows, machine = [], self.machine
-        for proc in procs:
-            if proc in self._before:
-                place = self._before.index(proc)
-                spec = SampleSpec(proc.params, (), proc.prompt)
-                rows.append(Row(proc.pid, proc.done, (drawn_by(place),), spec))
-            else:
-                rows.append(proc.row())
-            proc.done = rows[-1].end
-        deltas = tuple(delta for proc in procs for delta in proc.take_delta())
-        forward = Forward(machine.ticket(), tuple(rows), deltas)
-        if columns:
-            by_row = [(row.pid, row.start, row.tokens[0], row.sample) for row in rows]
-            decodes = Decodes(*(list(column) for column in zip(*by_row, strict=True)))
-            forward = Forward(forward.ticket, (), deltas, (), decodes)
-        self.flights.append((machine.submit(forward), procs))
-        self._before = list(procs)
-
-    def land(self) -> list[Sampled | RowFault | None]:
-        """The oldest one's results."""
-        ticket, procs = self.flights.popleft()
-        done = self.machine.wait(ticket)
-        assert isinstance(done, ForwardDone)
-        for proc, result in zip(procs, done.results, strict=True):
-            if isinstance(result, Sampled):
-                proc.tokens.append(result.token)
-                proc.drawn.append(result)
-        return list(done.results)
 
 
 @pytest.mark.parametrize("columns", [False, True])

@@ -1,0 +1,32 @@
+"""A forward that was queued on the GPU: its answer is there when its tokens are."""
+
+from tokenix.drivers.cuda.drawing import Take
+from tokenix.drivers.intake import Batch
+from tokenix.drivers.ops import Forward, ForwardDone
+from tokenix.mm.ids import Pid
+
+
+class Pass:
+    """`batch` in flight; `take` waits for what it draws. `sure`: the next pass may be queued before
+    that, and finds the tokens on the device."""
+
+    def __init__(self, command: Forward, batch: Batch, take: Take, sure: bool) -> None:
+        self.sure = sure
+        drawing = [row.pid for row in batch.good() if row.sample is not None]
+        self.places: dict[Pid, int] = {pid: place for place, pid in enumerate(drawing)}
+        """Of each process that draws, where its token is on the device."""
+        self._command = command
+        self._batch = batch
+        self._take = take
+        self._done: ForwardDone | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Nobody has waited for it yet."""
+        return self._done is None
+
+    def done(self) -> ForwardDone:
+        """Wait for it."""
+        if self._done is None:
+            self._done = self._batch.done(self._command, self._take())
+        return self._done

@@ -1,0 +1,165 @@
+"""Two passes in flight on the fake GPU: the second finds on the device what the first has drawn."""
+
+import threading
+
+import pytest
+
+from tokenix.drivers.cuda import drawing
+from tokenix.drivers.faults import Faults
+from tokenix.drivers.ops import Row, SampleSpec
+from tokenix.drivers.sampling import SamplingParams
+from tokenix.tests.cuda import rig
+from tokenix.tests.device.line import Line
+from tokenix.tests.device.machine import Harness, Machine, words
+
+pytestmark = pytest.mark.timeout(400)
+
+VOCAB = rig.TINY.vocab_tokens
+PLAIN = [
+    SamplingParams(),
+    SamplingParams(temperature=0.8, seed=3),
+    SamplingParams(temperature=1.2, top_k=9, seed=4),
+]
+STEPS = 9
+
+
+class Gate(Faults):
+    """The first command after `shut` waits until `open`: what is behind it is there by then."""
+
+    def __init__(self):
+        self._free = threading.Event()
+        self._free.set()
+
+    def shut(self):
+        self._free.clear()
+
+    def open(self):
+        self._free.set()
+
+    def before(self, command):
+        assert self._free.wait(60.0)
+
+
+@pytest.fixture
+def bench(fake):
+    """A machine; its gate; what the compute thread does, in order."""
+    machines = []
+
+    def make(seed=1, eager_percent=10):
+        gate = Gate()
+        machine = Machine(
+            Harness(
+                "cuda", VOCAB, 16,
+                lambda frames, slots, page: rig.device(
+                    seed, eager_percent, frames=frames, host_slots=slots, faults=gate
+                ),
+            )
+        )  # fmt: skip
+        machines.append(machine)
+        done, step = [], machine.device._step
+        plain = step.launch
+
+        def launch(rows, before):
+            done.append("launch")
+            take = plain(rows, before)
+            return lambda: (done.append("take"), take())[1]
+
+        step.launch = launch
+        return machine, gate, done
+
+    yield make
+    for machine in machines:
+        machine.close()
+    assert rig.failures() == []
+
+
+def streams(machine, draws=PLAIN):
+    return [
+        machine.proc(words(7 + 5 * i, VOCAB, i), range(4 * i, 4 * i + 4), params)
+        for i, params in enumerate(draws)
+    ]
+
+
+def tokens_of(procs):
+    return [[drawn.token for drawn in proc.drawn] for proc in procs]
+
+
+def run_ahead(machine, gate):
+    """Each pass is there before the one before it has ended."""
+    procs, line = streams(machine), Line(machine)
+    gate.shut()
+    line.launch(procs)
+    for n in range(STEPS - 1):
+        line.launch(procs[:: -1 if n % 2 else 1], columns=n > 2)
+        gate.open()
+        line.land()
+        gate.shut()
+    gate.open()
+    line.land()
+    return procs
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tokens_stay_on_the_device(bench, seed):
+    """In any order in which streams may run, captured or not."""
+    machine, gate, done = bench(seed=7)
+    told = streams(machine)
+    machine.decode(*told, tokens=STEPS)
+    del done[:]
+    machine, gate, done = bench(seed, eager_percent=0 if seed % 2 else 10)
+    procs = run_ahead(machine, gate)
+    assert tokens_of(procs) == tokens_of(told)
+    assert done[:3] == ["launch", "launch", "take"]
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(logprobs=2), SamplingParams(logit_bias=((1, 2),))]
+)
+def test_what_is_drawn_here_is_drawn_before_the_next_pass(bench, params):
+    """Its logits are there only so long."""
+    results = []
+    for ahead in (False, True):
+        machine, gate, done = bench()
+        asking, other = streams(machine, [params, SamplingParams()])
+        line = Line(machine)
+        gate.shut()
+        line.launch([asking])
+        if not ahead:
+            gate.open()
+            line.land()
+        line.launch([other])
+        gate.open()
+        while line.flights:
+            line.land()
+        assert done == ["launch", "take", "launch", "take"]
+        results.append((asking.drawn, other.drawn))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("vocab", "params", "sure"),
+    [
+        (50_000, SamplingParams(), True),
+        (50_000, SamplingParams(temperature=1.0), True),
+        (50_000, SamplingParams(temperature=1.0, top_k=40, top_p=0.9), True),
+        (50_000, SamplingParams(temperature=1.0, top_p=0.9), False),
+        (1000, SamplingParams(temperature=1.0, top_p=0.9), True),
+        (50_000, SamplingParams(temperature=1.0, top_k=2000), False),
+        (50_000, SamplingParams(logprobs=0), False),
+    ],
+)
+def test_who_is_surely_drawn_on_the_device(vocab, params, sure):
+    drawing_of = object.__new__(drawing.Drawing)
+    drawing_of._vocab = vocab
+    assert drawing_of.surely_drawn(Row(1, 0, (5,), SampleSpec(params, (), 1))) is sure
+
+
+def test_a_device_closes_with_passes_in_flight(bench):
+    machine, gate, _ = bench(eager_percent=0)
+    procs, line = streams(machine), Line(machine)
+    gate.shut()
+    line.launch(procs)
+    line.launch(procs)
+    gate.open()
+    machine.device.close()
+    assert rig.failures() == []
