@@ -16,6 +16,13 @@ Connect = Callable[[], Awaitable[Syscalls]]
 BEAT_S = 0.5
 """Between two looks at the kernel, and two attempts to reach it."""
 
+PASS_LOOK_S = 5.0
+"""Between two looks at the device."""
+
+PASS_S = 60.0
+"""A pass of the device that has taken so long will not end: the scheduler cuts them to fractions of
+a second."""
+
 log = structlog.get_logger("tokenix.gateway")
 
 
@@ -28,6 +35,9 @@ class Link:
         self._kernel: Syscalls | None = None
         self._model: ModelInfo | None = None
         self._answered_s = -ready_s
+        self._looked_s = -PASS_LOOK_S
+        self._pass_s = 0.0
+        """How long the pass in flight had taken at the last look."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -50,9 +60,12 @@ class Link:
         return kernel if caller.role == "root" else kernel.as_tenant(caller.tenant)
 
     def why_not_ready(self) -> str:
-        """ "" if the kernel has made a step within the last `ready_s` seconds."""
+        """ "" if the kernel has made a step within the last `ready_s` seconds, and no pass of its
+        device stands still."""
         if self._kernel is None:
             return "the kernel cannot be reached"
+        if self._pass_s > PASS_S:
+            return f"the device has been in one pass for {self._pass_s:.0f} s"
         late_s = time.monotonic() - self._answered_s
         return f"the kernel has not answered for {late_s:.0f} s" if late_s > self._ready_s else ""
 
@@ -84,7 +97,11 @@ class Link:
             kernel = self._kernel
             async with asyncio.timeout(self._ready_s):
                 await kernel.trace(limit=0)  # nothing, for which the kernel has to take a step
-            self._answered_s = time.monotonic()
+                self._answered_s = time.monotonic()
+                if self._answered_s - self._looked_s >= PASS_LOOK_S:
+                    self._looked_s, plan = self._answered_s, await kernel.plan()
+                    began_s = plan.started_s
+                    self._pass_s = 0.0 if began_s is None else plan.time_s - began_s
         except TimeoutError:
             log.warning("kernel does not answer", seconds=self._ready_s)
         except OSError as why:

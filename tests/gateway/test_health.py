@@ -1,9 +1,14 @@
 """Whether it can serve, what it says while it cannot, and how it ends."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 import tokenix
-from tokenix.kernel.calls import Trace
+from tokenix.gateway.link import Link
+from tokenix.kernel.calls import Plan, Trace
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.tests.gateway.house import Gateway, Wire, open_gateway, until
 
@@ -54,9 +59,34 @@ def test_looking_at_the_kernel_is_cheap(k: Syscalls) -> None:
     with open_gateway(k) as gateway:
         gateway.asked.clear()
         until(lambda: len(gateway.asked) >= 2)
-        assert {(type(asked), getattr(asked, "limit", None)) for asked in gateway.asked} == {
-            (Trace, 0)
-        }
+        seen = {(type(asked), getattr(asked, "limit", None)) for asked in gateway.asked}
+        assert (Trace, 0) in seen and seen <= {(Trace, 0), (Plan, None)}
+
+
+@pytest.mark.parametrize(("began_s", "why"), [(None, ""), (99.5, ""), (30.0, "in one pass")])
+def test_a_device_that_stands_still(began_s: float | None, why: str) -> None:
+    """A28: the scheduler goes on, and nothing is computed."""
+
+    class Kernel:
+        async def model(self) -> Any:
+            return SimpleNamespace(name="x")
+
+        async def trace(self, limit: int) -> None:
+            pass
+
+        async def plan(self) -> Any:
+            return SimpleNamespace(time_s=100.0, started_s=began_s)
+
+    async def connect() -> Any:
+        return Kernel()
+
+    async def look() -> str:
+        link = Link(connect, 60.0)
+        await link._beat()
+        return link.why_not_ready()
+
+    found = asyncio.run(look())
+    assert why in found and bool(found) == bool(why)
 
 
 def test_the_kernel_is_lost_and_comes_back(k: Syscalls) -> None:
