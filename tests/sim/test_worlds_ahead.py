@@ -5,7 +5,7 @@ import pytest
 from tokenix.tests.sim.draws import KINDS
 from tokenix.tests.sim.world import World
 
-CHUNK = 15
+CHUNK = 60
 
 
 @pytest.mark.parametrize("kind", KINDS)
