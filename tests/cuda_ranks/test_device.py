@@ -1,5 +1,6 @@
 """Four ranks compute what one does, whatever happens to pages."""
 
+import tempfile
 from dataclasses import replace
 from itertools import count
 
@@ -32,9 +33,13 @@ def machine(make):
 
 
 @pytest.fixture(scope="module")
-def ranks():
+def ranks(tmp_path_factory):
     fakes.load().reset()
-    made = machine(lambda f, s: parts.device(RANKS, frames=f, host_slots=s))
+    place = tmp_path_factory.mktemp("meeting")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(place))
+        made = machine(lambda f, s: parts.device(RANKS, frames=f, host_slots=s))
+    assert list(place.iterdir()) == [], "torch would look for it when it forgets the group"
     yield made
     made.close()
     assert rig.failures() == []

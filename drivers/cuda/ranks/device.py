@@ -4,6 +4,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.dense import Dense, DenseKind
@@ -20,7 +21,7 @@ from tokenix.drivers.cuda.ranks.lanes import LeadingLanes
 from tokenix.drivers.cuda.ranks.peers import Backend, Peers
 from tokenix.drivers.cuda.ranks.rank import Rank
 from tokenix.drivers.cuda.ranks.shard import Shard, ShardWeights, check_shards
-from tokenix.drivers.cuda.ranks.spec import MemberSpec, path_of
+from tokenix.drivers.cuda.ranks.spec import MemberSpec
 from tokenix.drivers.cuda.ranks.team import RanksLost, Team
 from tokenix.drivers.cuda.swap import SwapLanes
 from tokenix.drivers.faults import Faults
@@ -73,7 +74,8 @@ class ParallelDevice(CudaDevice):
     ) -> None:
         part, shard = check_ranks(config, ranks), Shard(0, ranks)
         shape = FrameShape.of(part, page_tokens, kv_dtype)
-        with _memory_file("meeting") as meeting, _memory_file("slots") as slots:
+        with TemporaryDirectory(prefix="tokenix-") as place, _memory_file("slots") as slots:
+            meeting = f"{place}/meeting"
             os.ftruncate(slots, max(1, host_slots * ranks * shape.stride_bytes))
             memory = mmap.mmap(slots, 0)
             specs = [
@@ -83,12 +85,12 @@ class ParallelDevice(CudaDevice):
                 )
                 for index in range(1, ranks)
             ]  # fmt: skip
-            self._team = Team(specs, [meeting, slots], patience_s)
+            self._team = Team(specs, [slots], patience_s)
 
             def meet(dense: Dense) -> Peers:
                 self._team.meet()
                 try:
-                    peers = Peers(backend, path_of(meeting), 0, ranks, patience_s, dense.device)
+                    peers = Peers(backend, meeting, 0, ranks, patience_s, dense.device)
                 except RuntimeError as error:
                     raise self._team.lose(error) from None
                 self._team.guard(peers.abort)

@@ -18,6 +18,9 @@ Backend = Literal["nccl", "gloo"]
 class Peers:
     """One of `count` that meet by a file at `path`; they all must come within `patience_s`.
 
+    Torch looks for the file again when the group is forgotten, at whatever time that is: nothing
+    else may ever be at that path, and it must be gone by then (no /proc/self/fd/N).
+
     Called by the compute thread, by all ranks in the same order. RuntimeError when a peer is gone.
     """
 

@@ -33,7 +33,7 @@ from tokenix.drivers.cuda.ranks.messages import (
 from tokenix.drivers.cuda.ranks.peers import Peers
 from tokenix.drivers.cuda.ranks.rank import Rank
 from tokenix.drivers.cuda.ranks.shard import ShardWeights
-from tokenix.drivers.cuda.ranks.spec import MemberSpec, path_of
+from tokenix.drivers.cuda.ranks.spec import MemberSpec
 from tokenix.drivers.cuda.rates import Rates
 from tokenix.drivers.cuda.swap import SwapLanes
 from tokenix.drivers.ops import Completion, CopyFailed, DeviceFault
@@ -92,8 +92,9 @@ def main() -> None:
         line.say(Loaded())
         first = line.requests.get()
         assert isinstance(first, Join), first
-        path = path_of(spec.meeting_fd)
-        return Peers(spec.backend, path, spec.index, spec.count, spec.patience_s, dense.device)
+        return Peers(
+            spec.backend, spec.meeting, spec.index, spec.count, spec.patience_s, dense.device
+        )
 
     try:
         device = Member(spec, meet, lambda: line.say(Loading()))

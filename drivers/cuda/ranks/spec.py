@@ -27,18 +27,13 @@ class MemberSpec:
     dense: DenseKind
     backend: Backend
     patience_s: float
-    meeting_fd: int
-    """A file in memory by which all meet."""
+    meeting: str
+    """The path of a file by which all meet; see `Peers`."""
     slots_fd: int
-    """Another one: the host slots."""
+    """Of a file in memory: the host slots."""
     dense_by: MakeDense
     kernels_by: MakeKernels
 
     @property
     def shard(self) -> Shard:
         return Shard(self.index, self.count)
-
-
-def path_of(fd: int) -> str:
-    """Of a file that this process has open."""
-    return f"/proc/self/fd/{fd}"
