@@ -87,7 +87,9 @@ tiles: pairs (first row, rows); picks: which tokens draw; ends: the positions th
 class Inputs:
     """What the host gives a step: arrays here, and the same on the device after `upload`.
 
-    `settle` waits until the last use has run: only then may arrays be written again.
+    `settle` waits until the last upload has run: only then may arrays be written again;
+    `settle_spare` likewise for the spare room. Each has an event of its own: what a step puts into
+    the stream before its arrays are written must not make it wait for the pass before.
     """
 
     def __init__(
@@ -111,10 +113,11 @@ class Inputs:
             self._arrays[name] = self._staging.data[at : at + size].view(dtype)
         self.spare: npt.NDArray[np.int32] = self._staging.data[self.device.size :].view(np.int32)
         self.spare_address = self._staging.address + self.device.size
-        self._uploaded = driver.event()
+        self._uploaded, self._spared = driver.event(), driver.event()
 
     def close(self) -> None:
-        self._driver.destroy_event(self._uploaded)
+        for event in (self._uploaded, self._spared):
+            self._driver.destroy_event(event)
         self.device.close()
         self._staging.close()
 
@@ -124,11 +127,14 @@ class Inputs:
     def upload(self, stream: Any) -> None:
         """Copy all arrays; what the stream gets from now on sees them."""
         self._driver.copy_in(self.device.base, self._staging.address, self.device.size, stream)
-        self.note_use(stream)
-
-    def note_use(self, stream: Any) -> None:
-        """What the stream has by now reads the arrays, or the spare room."""
         self._driver.record(self._uploaded, stream)
 
     def settle(self) -> None:
         self._driver.sync_event(self._uploaded)
+
+    def note_spare(self, stream: Any) -> None:
+        """What the stream has by now reads the spare room."""
+        self._driver.record(self._spared, stream)
+
+    def settle_spare(self) -> None:
+        self._driver.sync_event(self._spared)

@@ -261,11 +261,9 @@ class CudaDevice(QueuedDevice):
         batch = self._intake.take(command, running)
         good = batch.good()
         try:
-            self._inputs.settle()
             if self._tables.update(command.tables, self._inputs, self._stream):
                 self._layers.find_tables()
                 self._step.forget_graphs()
-            self._inputs.note_use(self._stream)
             take = self._step.launch(good, before.places if before is not None else {})
         except BaseException:
             self._last = None

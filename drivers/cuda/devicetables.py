@@ -26,12 +26,15 @@ class DeviceTables:
 
     def update(self, deltas: Sequence[TableDelta], inputs: Inputs, stream: Any) -> bool:
         """Tell the device what `host` was told by these deltas. True: the tables are elsewhere now,
-        and what has their address must forget it. `inputs` must have settled."""
+        and what has their address must forget it."""
         if self.host.pages.shape != self._shape:
             self._driver.sync(stream)
             self._driver.free(self.address)
             self._take_room()
             return True
+        if not deltas:
+            return False
+        inputs.settle_spare()
         room, used = inputs.spare, 0
         for delta in deltas:
             length = self.host.length(delta.pid)
@@ -46,6 +49,7 @@ class DeviceTables:
             to = self.address + 4 * (row * self.max_pages + delta.keep)
             self._driver.copy_in(to, inputs.spare_address + 4 * used, 4 * count, stream)
             used += count
+        inputs.note_spare(stream)
         return False
 
     def _take_room(self) -> None:

@@ -76,6 +76,16 @@ MUTATIONS = [
         f"{MODEL}::test_bounds_of_buffers_change_nothing",
     ),
     Mutation(
+        "changes of tables are written again before they were copied",
+        "buffers.py", "        self._driver.sync_event(self._spared)\n", "        pass\n",
+        f"{AHEAD}::test_tables_that_change_in_every_pass_are_followed",
+    ),
+    Mutation(
+        "a pass waits for the one before it when tables change",
+        "buffers.py", "record(self._spared, stream)", "record(self._uploaded, stream)",
+        f"{AHEAD}::test_a_pass_is_queued_while_the_one_before_runs",
+    ),
+    Mutation(
         "rows of logits are read before they were copied",
         "drawing.py", "        self._driver.sync_event(self._done)\n        logits",
         "        logits", f"{MODEL}::test_a_graph_computes_what_it_was_captured_of",

@@ -112,6 +112,50 @@ def test_tokens_stay_on_the_device(bench, seed):
     assert done[:3] == ["launch", "launch", "take"]
 
 
+def test_a_pass_is_queued_while_the_one_before_runs(bench, fake):
+    """The host waits for nothing of it but its inputs: else the GPU is idle between two passes."""
+    machine, gate, _ = bench(eager_percent=0)
+    procs, line, step = streams(machine, PLAIN[:1]), Line(machine), machine.device._step
+    machine.decode(*procs, tokens=3)  # warm, and captured
+    counts, plain = [], step.launch
+
+    def launch(rows, before):
+        take = plain(rows, before)
+        counts.append(fake.launches)
+        return take
+
+    step.launch = launch
+    gate.shut()
+    for pfn in (30, 31):
+        procs[0].frames.append(pfn)  # and its table is longer
+        line.launch(procs)
+    before = fake.launches
+    gate.open()
+    line.land()
+    line.land()
+    assert counts == [before, before] and fake.launches > before
+
+
+def test_tables_that_change_in_every_pass_are_followed(bench):
+    results = []
+    for ahead in (False, True):
+        machine, gate, _ = bench(eager_percent=0)
+        (early, late), line = streams(machine, PLAIN[:2]), Line(machine)
+        machine.decode(early, tokens=2)
+        early.move(early.frames)  # all of its table is told again
+        gate.shut()
+        line.launch([early])
+        if not ahead:
+            gate.open()
+            line.land()
+        line.launch([late])
+        gate.open()
+        while line.flights:
+            line.land()
+        results.append(tokens_of([early, late]))
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize(
     "params", [SamplingParams(logprobs=2), SamplingParams(logit_bias=((1, 2),))]
 )
