@@ -361,9 +361,9 @@ def test_small_and_large_screens():
 
 def test_only_lines_on_screen_are_made(monkeypatch):
     made = []
-    line = ProcessTable.render_line
+    line = ProcessTable._line
     monkeypatch.setattr(
-        ProcessTable, "render_line", lambda self, y: (made.append(y), line(self, y))[1]
+        ProcessTable, "_line", lambda self, y, *rest: (made.append(y), line(self, y, *rest))[1]
     )
 
     async def story(app, pilot):
