@@ -73,7 +73,7 @@ MUTATIONS = [
     Mutation(
         "inputs are written again before they were copied",
         "buffers.py", "        self._driver.sync_event(self._uploaded)\n", "        pass\n",
-        f"{MODEL}::test_bounds_of_buffers_change_nothing",
+        f"{AHEAD}::test_tokens_stay_on_the_device",
     ),
     Mutation(
         "changes of tables are written again before they were copied",

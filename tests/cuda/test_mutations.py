@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,4 +56,5 @@ def test_fault_is_found(mutation, tmp_path):
     done = subprocess.run(
         command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=500
     )
-    assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
+    # What is read of memory that was given back may also end the process.
+    assert done.returncode in (1, -signal.SIGSEGV), done.stdout[-2000:] + done.stderr[-2000:]

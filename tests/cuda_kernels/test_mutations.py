@@ -41,6 +41,7 @@ def overlay(folder: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.what)
 def test_fault_is_found(mutation: Mutation, tmp_path: Path) -> None:
     kernels = overlay(tmp_path)
@@ -56,7 +57,7 @@ def test_fault_is_found(mutation: Mutation, tmp_path: Path) -> None:
     ]
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=110
+        command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
     assert "AssertionError" in done.stdout or "SimulatedFault" in done.stdout, done.stdout[-2000:]
