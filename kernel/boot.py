@@ -173,8 +173,8 @@ def _check(options: BootOptions) -> Tunables:
     if options.weights not in WEIGHT_KINDS:
         kinds = ", ".join(WEIGHT_KINDS)
         raise _invalid(f"weights must be one of {kinds}, not {options.weights!r}")
-    if options.weights == "fp8" and (options.driver != "cuda" or options.tensor_parallel != 1):
-        raise _invalid("weights='fp8' is of the cuda driver on one GPU; boot with weights='auto'")
+    if options.weights == "fp8" and options.driver != "cuda":
+        raise _invalid("weights='fp8' is of the cuda driver; boot with weights='auto'")
     for name in (
         "device_pages", "host_pages", "page_tokens", "threads", "swap_bytes", "tensor_parallel",
     ):  # fmt: skip
@@ -294,13 +294,14 @@ def _open_gpu(options: BootOptions, image: "ProgramImage", progress: Progress | 
         ).as_os_error() from None
     config, kv_dtype = image.config, cast(KvKind, options.kv_dtype)
     frames, host = options.device_pages, options.host_pages
-    ranks = options.tensor_parallel
+    ranks, fp8 = options.tensor_parallel, _FP8[options.weights]
     try:
         part = check_ranks(config, ranks)
         shape = FrameShape.of(part, options.page_tokens, kv_dtype)
-        frames = choose_frames(config, shape, "bf16", ranks) if frames is None else frames
+        if frames is None:
+            frames = choose_frames(config, image.weights, shape, "bf16", fp8, ranks)
         host = choose_slots(frames, shape, ranks) if host is None else host
-        device: Callable[..., Device] = partial(CudaDevice, fp8=_FP8[options.weights])
+        device: Callable[..., Device] = CudaDevice
         if ranks > 1:
             weights = partial(load_weights, options.model)
             device = partial(ParallelDevice, ranks=ranks, open_weights=weights)
@@ -311,6 +312,7 @@ def _open_gpu(options: BootOptions, image: "ProgramImage", progress: Progress | 
             host_slots=host,
             page_tokens=options.page_tokens,
             kv_dtype=kv_dtype,
+            fp8=fp8,
             progress=None if progress is None else partial(_tell_part, progress),
         )
     except ValueError as why:
@@ -318,3 +320,7 @@ def _open_gpu(options: BootOptions, image: "ProgramImage", progress: Progress | 
     except MemoryError as why:
         asked = f"device_pages {frames} and host_pages {host} do not fit ({why}); ask for fewer"
         raise error(errno.ENOMEM, asked).as_os_error() from None
+    except RuntimeError as why:  # what CUDA's own calls and torch's raise
+        said = str(why).split("\n")[0]
+        what = f"the GPU cannot be opened: {said}; see dmesg, or boot with driver='cpu'"
+        raise error(errno.EIO, what).as_os_error() from None

@@ -5,7 +5,7 @@ which torch uses too. Calls let go of the GIL.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tokenix.drivers.cuda.probe import Gpu, find_gpu, load_driver
@@ -14,16 +14,17 @@ OUT_OF_MEMORY = 2
 
 LOST = frozenset(
     (
-        214,  # uncorrectable ECC error
-        220,  # NVLink
+        214, 220, 226,  # uncorrectable errors of memory and of NVLink, and what was contained
         700, 702, 714, 715, 716, 717, 718, 719,  # addresses, time, instructions, launches
-        710,  # assertions
+        709, 710, 721,  # a context that is destroyed, assertions, leaks of tensor memory
         999,
     )
 )  # fmt: skip
 """Results after which the context serves nothing any more."""
 
 _NON_BLOCKING, _NO_TIMING, _PORTABLE = 1, 2, 1
+
+_END_STREAM = "cuStreamDestroy"
 
 
 class CudaError(RuntimeError):
@@ -49,6 +50,8 @@ class CudaDriver:
         self._api: Any = load_driver()
         self._device = self._check("cuDeviceGet", ordinal)
         self._context = self._check("cuDevicePrimaryCtxRetain", self._device)
+        self._held: dict[tuple[str, int], Any] = {}
+        """What is to be given back, by the call that does it."""
         self.enter()
 
     def enter(self) -> None:
@@ -56,8 +59,24 @@ class CudaDriver:
         self._check("cuCtxSetCurrent", self._context)
 
     def close(self) -> None:
-        """Let go of the context. Everything made of it must have been freed."""
+        """Let go of the context, and before that of what was made of it and not given back: by a
+        constructor that has failed, say. Nothing may be in use any more."""
+        left = [(call, made) for (call, _), made in reversed(self._held.items())]
+        running = [("cuStreamSynchronize", made) for call, made in left if call == _END_STREAM]
+        for call, made in (*running, *left):
+            with suppress(CudaError):  # of a lost GPU
+                self._check(call, made)
+        self._held.clear()
         self._check("cuDevicePrimaryCtxRelease", self._device)
+
+    def _hold(self, call: str, made: Any) -> Any:
+        """`made`, to be given back by that call."""
+        self._held[call, int(made)] = made
+        return made
+
+    def _give_back(self, call: str, made: Any) -> None:
+        self._check(call, made)
+        self._held.pop((call, int(made)), None)
 
     def _check(self, call: str, *args: Any) -> Any:
         result, *values = getattr(self._api, call)(*args)
@@ -73,10 +92,10 @@ class CudaDriver:
 
     def alloc(self, size: int) -> int:
         """Address of `size` bytes on the device, aligned to 256."""
-        return int(self._check("cuMemAlloc", size))
+        return int(self._hold("cuMemFree", int(self._check("cuMemAlloc", size))))
 
     def free(self, address: int) -> None:
-        self._check("cuMemFree", address)
+        self._give_back("cuMemFree", address)
 
     def free_bytes(self) -> int:
         left, _ = self._check("cuMemGetInfo")
@@ -85,28 +104,29 @@ class CudaDriver:
     def pin(self, address: int, size: int) -> None:
         """Lock host memory in place, so that copies run beside everything else."""
         self._check("cuMemHostRegister", address, size, _PORTABLE)
+        self._hold("cuMemHostUnregister", address)
 
     def unpin(self, address: int) -> None:
-        self._check("cuMemHostUnregister", address)
+        self._give_back("cuMemHostUnregister", address)
 
     # ---- streams and events ----
 
     def stream(self) -> Any:
         """A queue of work on the device; unordered with all others."""
-        return self._check("cuStreamCreate", _NON_BLOCKING)
+        return self._hold(_END_STREAM, self._check("cuStreamCreate", _NON_BLOCKING))
 
     def destroy_stream(self, stream: Any) -> None:
-        self._check("cuStreamDestroy", stream)
+        self._give_back(_END_STREAM, stream)
 
     def sync(self, stream: Any) -> None:
         """Wait until the stream is empty."""
         self._check("cuStreamSynchronize", stream)
 
     def event(self) -> Any:
-        return self._check("cuEventCreate", _NO_TIMING)
+        return self._hold("cuEventDestroy", self._check("cuEventCreate", _NO_TIMING))
 
     def destroy_event(self, event: Any) -> None:
-        self._check("cuEventDestroy", event)
+        self._give_back("cuEventDestroy", event)
 
     def record(self, event: Any, stream: Any) -> None:
         """The event is done when what the stream has so far is done."""
@@ -158,13 +178,15 @@ class CudaDriver:
         """`words` times the same uint32."""
         self._check("cuMemsetD32Async", address, word, words, stream)
 
-    def load(self, image: bytes, symbol: str) -> tuple[Any, Any]:
-        """(module, function) of machine code."""
-        module = self._check("cuModuleLoadData", image)
-        return module, self._check("cuModuleGetFunction", module, symbol.encode())
+    def load(self, image: bytes) -> Any:
+        """The module of machine code."""
+        return self._hold("cuModuleUnload", self._check("cuModuleLoadData", image))
+
+    def function(self, module: Any, symbol: str) -> Any:
+        return self._check("cuModuleGetFunction", module, symbol.encode())
 
     def unload(self, module: Any) -> None:
-        self._check("cuModuleUnload", module)
+        self._give_back("cuModuleUnload", module)
 
     def allow_shared(self, function: Any, size: int) -> None:
         """Let a function use so many bytes of dynamic shared memory."""
@@ -197,13 +219,13 @@ class CudaDriver:
         graph = self._check("cuStreamEndCapture", stream)
         made = self._check("cuGraphInstantiate", graph, 0)
         self._check("cuGraphDestroy", graph)
-        return made
+        return self._hold("cuGraphExecDestroy", made)
 
     def replay(self, graph: Any, stream: Any) -> None:
         self._check("cuGraphLaunch", graph, stream)
 
     def destroy_graph(self, graph: Any) -> None:
-        self._check("cuGraphExecDestroy", graph)
+        self._give_back("cuGraphExecDestroy", graph)
 
     @contextmanager
     def timed(self, stream: Any) -> Iterator[list[float]]:

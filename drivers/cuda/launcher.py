@@ -47,12 +47,16 @@ class Launcher:
         self._kernels = dict(kernels)
         self._modules: list[Any] = []
         self._functions: dict[str, Any] = {}
-        for name, kernel in kernels.items():
-            module, function = driver.load(kernel.image, kernel.symbol)
-            self._modules.append(module)
-            self._functions[name] = function
-            if kernel.shared_bytes > self.SHARED_BYTES:
-                driver.allow_shared(function, kernel.shared_bytes)
+        try:
+            for name, kernel in kernels.items():
+                module = driver.load(kernel.image)
+                self._modules.append(module)
+                function = self._functions[name] = driver.function(module, kernel.symbol)
+                if kernel.shared_bytes > self.SHARED_BYTES:
+                    driver.allow_shared(function, kernel.shared_bytes)
+        except BaseException:
+            self.close()  # trials of kernels go on with the driver
+            raise
 
     def __contains__(self, op: str) -> bool:
         return op in self._functions

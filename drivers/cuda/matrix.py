@@ -50,7 +50,7 @@ def choose_fp8(
     asked: Fp8Use, weights: Weights, capability: tuple[int, int], kind: DenseKind
 ) -> tuple[Fp8Use, str]:
     """What is done here, and why it is not what was asked for, if it is not."""
-    if asked == "never" or not (asked == "all" or _stores_fp8(weights)):
+    if asked == "never" or not has_fp8(asked, weights):
         return asked, ""
     if capability < LEAST_CAPABILITY:
         have, need = (".".join(map(str, pair)) for pair in (capability, LEAST_CAPABILITY))
@@ -62,7 +62,10 @@ def choose_fp8(
     return "never", f"weights are not kept in fp8 but as {kind}: {why}"
 
 
-def _stores_fp8(weights: Weights) -> bool:
+def has_fp8(use: Fp8Use, weights: Weights) -> bool:
+    """Whether there are matrices in 8 bits."""
+    if use != "stored":
+        return use == "all"
     return isinstance(weights, Fp8Weights) and any(
         weights.fp8(name) is not None for name in weights.names() if name.startswith("layers.0.")
     )

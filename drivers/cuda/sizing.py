@@ -7,8 +7,10 @@ import os
 from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.dense import DenseKind
 from tokenix.drivers.cuda.driver import CudaDriver
+from tokenix.drivers.cuda.matrix import Fp8Use, choose_fp8, has_fp8, is_aligned
 from tokenix.drivers.cuda.ranks.shard import Shard
 from tokenix.models.config import ModelConfig
+from tokenix.models.weights import Weights
 
 _BYTES: dict[DenseKind, int] = {"bf16": 2, "f16": 2, "f32": 4}
 
@@ -25,24 +27,46 @@ HOST_POOLS = 4
 """Host slots, in device pools, if there is room."""
 
 
-def count_weights(config: ModelConfig, ranks: int = 1) -> int:
-    """Numbers of all matrices that one of several GPUs has (`ranks/shard.py`)."""
-    part = Shard(0, ranks).config(config)
-    heads = part.heads * part.head_dim
-    keys = part.kv_heads * part.head_dim
-    layer = config.hidden * (2 * heads + 2 * keys + 3 * part.ffn)
+def list_matrices(config: ModelConfig) -> list[tuple[int, int]]:
+    """(rows, columns) of those of a layer, as they are on a GPU (`weights.py`)."""
+    heads, every = config.heads, config.heads + 2 * config.kv_heads
+    return [
+        (every * config.head_dim, config.hidden), (config.hidden, heads * config.head_dim),
+        (2 * config.ffn, config.hidden), (config.hidden, config.ffn),
+    ]  # fmt: skip
+
+
+def count_bytes(config: ModelConfig, kind: DenseKind, fp8: bool = False, ranks: int = 1) -> int:
+    """Of all matrices that one of several GPUs has (`ranks/shard.py`). fp8: those of layers are in
+    8 bits, with a float32 for each row, where there are products of that shape."""
+    part, width = Shard(0, ranks).config(config), _BYTES[kind]
+    layer = sum(
+        rows * columns + 4 * rows if fp8 and is_aligned((rows, columns)) else width * rows * columns
+        for rows, columns in list_matrices(part)
+    )
     head = 0 if config.tied_embeddings else -(-config.vocab_tokens // ranks)
-    return config.layers * layer + config.hidden * (config.vocab_tokens + head)
+    return config.layers * layer + width * config.hidden * (config.vocab_tokens + head)
 
 
-def choose_frames(config: ModelConfig, shape: FrameShape, dense: DenseKind, ranks: int = 1) -> int:
+def choose_frames(
+    config: ModelConfig,
+    weights: Weights,
+    shape: FrameShape,
+    dense: DenseKind,
+    fp8: Fp8Use = "stored",
+    ranks: int = 1,
+) -> int:
     """Frames beside the weights, on each of so many GPUs; shape: of one's part. OSError ENODEV
     without a GPU, ENOMEM if the model alone is too large."""
-    left = min(_free_bytes(ordinal) for ordinal in range(ranks))
-    weights = count_weights(config, ranks) * _BYTES[dense]
-    frames = int((left * USED_SHARE - weights - STEP_BYTES) // shape.stride_bytes)
+    found = [_look_at(ordinal) for ordinal in range(ranks)]
+    left = min(free for free, _ in found)
+    narrow = all(
+        has_fp8(choose_fp8(fp8, weights, capability, dense)[0], weights) for _, capability in found
+    )
+    size = count_bytes(config, dense, narrow, ranks)
+    frames = int((left * USED_SHARE - size - STEP_BYTES) // shape.stride_bytes)
     if frames < 2:
-        need = (weights + STEP_BYTES + 2 * shape.stride_bytes) / USED_SHARE
+        need = (size + STEP_BYTES + 2 * shape.stride_bytes) / USED_SHARE
         raise OSError(
             errno.ENOMEM,
             f"model {config.name} needs {need / (1 << 30):.1f} GiB of "
@@ -58,6 +82,7 @@ def choose_slots(frames: int, shape: FrameShape, ranks: int = 1) -> int:
     return min(HOST_POOLS * frames, int(memory * HOST_SHARE) // (ranks * shape.stride_bytes))
 
 
-def _free_bytes(ordinal: int) -> int:
+def _look_at(ordinal: int) -> tuple[int, tuple[int, int]]:
+    """Free bytes and compute capability of a GPU."""
     with contextlib.closing(CudaDriver(ordinal)) as driver:
-        return driver.free_bytes()
+        return driver.free_bytes(), driver.gpu.capability

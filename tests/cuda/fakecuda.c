@@ -67,7 +67,7 @@ static char fail_name[64];
 static int fail_after = -1, fail_result, op_fault_after = -1, op_fault_result;
 static LaunchHook launch_hook;
 static HostHook host_hook;
-static unsigned long copies, launches;
+static unsigned long copies, launches, handles;
 
 static unsigned draw(unsigned bound) {
     chance ^= chance << 13, chance ^= chance >> 7, chance ^= chance << 17;
@@ -359,6 +359,7 @@ Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) {
 Result cuStreamCreate(Stream **stream, unsigned flags) {
     BEGIN
     *stream = calloc(1, sizeof **stream);
+    handles++;
     (*stream)->next = streams;
     streams = *stream;
     END
@@ -388,6 +389,7 @@ Result cuStreamDestroy_v2(Stream *stream) {
         op = next;
     }
     free(stream);
+    handles--;
     pthread_mutex_unlock(&lock);
     return OK;
 }
@@ -403,12 +405,14 @@ Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
 Result cuEventCreate(Event **event, unsigned flags) {
     BEGIN
     *event = calloc(1, sizeof **event);
+    handles++;
     END
 }
 Result cuEventDestroy_v2(Event *event) {
     BEGIN
     if (event->recorded > event->done) REFUSE(INVALID_HANDLE);
     free(event);
+    handles--;
     END
 }
 Result cuEventRecord(Event *event, Stream *stream) {
@@ -443,9 +447,16 @@ Result cuModuleLoadData(void **module, const void *image) {
     BEGIN
     if (!memcmp(image, "broken", 6)) REFUSE(200);   /* CUDA_ERROR_INVALID_IMAGE */
     *module = malloc(1);
+    handles++;
     END
 }
-Result cuModuleUnload(void *module) { free(module); return OK; }
+Result cuModuleUnload(void *module) {
+    pthread_mutex_lock(&lock);
+    free(module);
+    handles--;
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
 Result cuModuleGetFunction(Function **function, void *module, const char *name) {
     BEGIN
     *function = calloc(1, sizeof **function);
@@ -589,7 +600,7 @@ void fake_reset(void) {
     devices = 1, version = 13000, init_result = OK, lost = OK;
     fail_after = op_fault_after = -1;
     total_bytes = (size_t)1 << 30;
-    copies = launches = 0;
+    copies = launches = handles = 0;
     pthread_mutex_unlock(&lock);
 }
 void fake_machine(int result, int count, int driver_version, size_t bytes) {
@@ -617,6 +628,8 @@ size_t fake_pinned_bytes(void) {
     return bytes;
 }
 unsigned long fake_copies(void) { return copies; }
+/* Streams, events and modules that were not given back. */
+unsigned long fake_handles(void) { return handles; }
 unsigned long fake_launches(void) { return launches; }
 /* A host function in a stream. */
 int fake_host(Stream *stream, uint64_t handle) {

@@ -3,6 +3,7 @@
 import errno
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.kernels import registry
 from tokenix.drivers.cuda.kernels.abi import DECODE
 from tokenix.drivers.cuda.kernels.registry import Recipe
+from tokenix.drivers.cuda.matrix import Fp8Matrix
 from tokenix.drivers.cuda.ranks.device import ParallelDevice
-from tokenix.drivers.cuda.sizing import choose_frames, choose_slots, count_weights
+from tokenix.drivers.cuda.sizing import choose_frames, choose_slots, count_bytes
 from tokenix.tests.cuda import fake as fakes
 from tokenix.tests.cuda import rig
+from tokenix.tests.device.tiny import RandomWeights
 from tokenix.tests.syscalls.conftest import PATIENT
 
 assert issubclass(ParallelDevice, devices.CudaDevice)
@@ -71,11 +74,22 @@ def test_pages_that_do_not_fit_are_counted(fake, monkeypatch):
     assert fake.used_bytes == 0
 
 
+@pytest.mark.parametrize("call", ["cuStreamCreate", "cuMemAlloc_v2"])
+def test_a_gpu_that_fails_at_boot_is_told_in_a_line(fake, monkeypatch, call):
+    twins = partial(devices.CudaDevice, dense_by=fakes.CpuDense, kernels_by=fakes.twin_kernels)
+    monkeypatch.setattr(devices, "CudaDevice", twins)
+    fake.fail(call, 999)
+    with pytest.raises(OSError, match=r"the GPU cannot be opened: .*999.*driver='cpu'") as raised:
+        tokenix.boot("smollm2", driver="cuda", device_pages=8, host_pages=8)
+    assert raised.value.errno == errno.EIO and len(str(raised.value).splitlines()) == 1
+    assert (fake.used_bytes, fake.handles) == (0, 0)
+
+
 def test_pages_fill_what_the_weights_leave(fake):
     shape = FrameShape.of(rig.TINY, 16, "bf16")
     fake.machine(total_bytes=3 << 30)
-    frames = choose_frames(rig.TINY, shape, "bf16")
-    used = frames * shape.stride_bytes + 2 * count_weights(rig.TINY) + (1 << 30)
+    frames = choose_frames(rig.TINY, rig.WEIGHTS, shape, "bf16")
+    used = frames * shape.stride_bytes + count_bytes(rig.TINY, "bf16") + (1 << 30)
     assert 0.89 < used / (3 << 30) <= 0.9
     assert choose_slots(2, shape) == 8
     assert choose_slots(1 << 40, shape) < 1 << 40
@@ -84,7 +98,36 @@ def test_pages_fill_what_the_weights_leave(fake):
 def test_weights_are_counted(fake):
     tensors = rig.WEIGHTS
     matrices = [tensors.float32(name) for name in tensors.names()]
-    assert count_weights(rig.TINY) == sum(m.size for m in matrices if m.ndim == 2)
+    numbers = sum(m.size for m in matrices if m.ndim == 2)
+    assert count_bytes(rig.TINY, "bf16") == 2 * numbers and count_bytes(rig.TINY, "f32") == (
+        4 * numbers
+    )
+
+
+def test_weights_in_8_bits_leave_more_pages(fake):
+    """As they are on the device: in 8 bits only where the GPU, and a matrix, allow it."""
+    config = replace(rig.TINY, layers=4)
+    weights = RandomWeights(config)
+    bench = rig.device(config=config, weights=weights, dense="bf16", kv_dtype="bf16", fp8="all")
+    bytes_of = [
+        part.nbytes
+        for layer in bench._layers._weights.layers
+        for matrix in (layer.qkv, layer.o, layer.gate_up, layer.down)
+        for part in ((matrix.codes, matrix.scales) if isinstance(matrix, Fp8Matrix) else (matrix,))
+    ]
+    others = bench._layers._weights.embed.nbytes + bench._layers._weights.head.nbytes
+    bench.close()
+    assert count_bytes(config, "bf16", fp8=True) == sum(bytes_of) + others
+    shape = FrameShape.of(config, 16, "bf16")
+    fake.machine(total_bytes=3 << 30)
+    wide, narrow, refused = (
+        choose_frames(config, weights, shape, dense, fp8)
+        for dense, fp8 in (("bf16", "never"), ("bf16", "all"), ("f16", "all"))
+    )
+    saved = count_bytes(config, "bf16") - count_bytes(config, "bf16", fp8=True)
+    assert (
+        refused == wide and abs((narrow - wide) * shape.stride_bytes - saved) < shape.stride_bytes
+    )
 
 
 def test_the_shipped_model_serves(fake, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 
 from tokenix.drivers.cuda.device import CudaDevice
+from tokenix.drivers.cuda.driver import CudaError
 from tokenix.drivers.cuda.kernels.abi import WIDE
 from tokenix.drivers.ops import (
     CopyDone,
@@ -45,7 +46,30 @@ def test_all_memory_is_given_back(fake):
     bench.draw(row(1, [1, 2, 3]), tables=(TableDelta(1, 0, (0,)),))
     bench.device.submit(Forward(99, (row(1, [4], 3),)), 0.0)
     bench.close()
-    assert (fake.used_bytes, fake.pinned_bytes) == (0, 0)
+    assert (fake.used_bytes, fake.pinned_bytes, fake.handles) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "cuMemAlloc_v2", "cuMemHostRegister_v2", "cuStreamCreate", "cuEventCreate",
+        "cuModuleLoadData", "cuModuleGetFunction", "cuMemcpyHtoD_v2",
+    ],
+)  # fmt: skip
+def test_a_device_that_cannot_be_opened_leaves_nothing(fake, call):
+    """Whichever call of that name fails."""
+    for after in range(30):
+        fake.reset()
+        fake.fail(call, 1, after)
+        try:
+            device = rig.device()
+        except CudaError as error:
+            assert call.removesuffix("_v2") in str(error)
+            assert (fake.used_bytes, fake.pinned_bytes, fake.handles) == (0, 0, 0), after
+        else:
+            device.close()
+            break
+    assert 0 < after < 29
 
 
 @pytest.mark.parametrize("total_bytes", [1 << 12, 1 << 20, 6 << 20])

@@ -5,10 +5,14 @@ import ctypes
 import numpy as np
 import pytest
 
+from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.arguments import Block, unpack
-from tokenix.drivers.cuda.driver import CudaError, OutOfDeviceMemory
+from tokenix.drivers.cuda.driver import LOST, CudaError, OutOfDeviceMemory
 from tokenix.drivers.cuda.hostmemory import Staging
 from tokenix.drivers.cuda.kernels.abi import OPS, SAMPLE
+from tokenix.drivers.cuda.launcher import Launcher
+from tokenix.tests.cuda import rig
+from tokenix.tests.cuda.fake import twin_kernels
 
 SIZE = 4096
 SEEDS = range(12)
@@ -134,7 +138,36 @@ def test_a_failure_of_one_call_is_no_end(fake, bench):
 
 def test_code_that_is_none_is_refused(driver):
     with pytest.raises(CudaError, match="cuModuleLoadData"):
-        driver.load(b"broken", "decode")
+        driver.load(b"broken")
+
+
+def test_a_launcher_that_cannot_be_made_leaves_no_code(fake, driver):
+    stream, shape = driver.stream(), FrameShape.of(rig.TINY, 16, "f32")
+    before = fake.handles
+    fake.fail("cuModuleGetFunction", 500, after=2)
+    with pytest.raises(CudaError, match="cuModuleGetFunction"):
+        Launcher(driver, stream, twin_kernels(driver, rig.TINY, shape, "f32"))
+    assert fake.handles == before > 0
+
+
+def test_what_was_not_given_back_ends_with_the_driver(fake, driver):
+    fake.draw(1, eager_percent=0)
+    bench = Bench(driver)
+    driver.copy_in(bench.device, bench.source.address, SIZE, bench.streams[0])
+    driver.record(bench.event, bench.streams[0])
+    driver.begin_capture(bench.streams[1])
+    driver.end_capture(bench.streams[1])
+    driver.load(b"twin")
+    driver.close()
+    assert (fake.used_bytes, fake.pinned_bytes, fake.handles) == (0, 0, 0)
+
+
+def test_results_after_which_all_is_lost_are_those_of_the_driver(driver):
+    from cuda.bindings.driver import CUresult
+
+    names = {CUresult(code).name.removeprefix("CUDA_ERROR_") for code in LOST}
+    assert {"ILLEGAL_ADDRESS", "ECC_UNCORRECTABLE", "CONTAINED", "LAUNCH_FAILED"} <= names
+    assert not names & {"INVALID_VALUE", "OUT_OF_MEMORY", "NOT_READY", "LAUNCH_OUT_OF_RESOURCES"}
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=OPS)
@@ -161,7 +194,7 @@ def test_a_block_is_read_when_the_launch_is_made(fake, driver):
     fake.draw(1, eager_percent=0)
     block = Block(SAMPLE, {arg.name: 1 for arg in SAMPLE.args})
     stream = driver.stream()
-    _, function = driver.load(b"twin", "some")
+    function = driver.function(driver.load(b"twin"), "some")
     with fake.watched() as seen:
         driver.launch(function, (2, 3, 4), 64, 0, block.address, stream)
         block.set(vocab=9)
@@ -178,7 +211,7 @@ def test_a_block_is_read_when_the_launch_is_made(fake, driver):
 def test_a_launch_that_cannot_be_is_refused(driver):
     stream = driver.stream()
     block = Block(SAMPLE, {arg.name: 1 for arg in SAMPLE.args})
-    _, function = driver.load(b"twin", "some")
+    function = driver.function(driver.load(b"twin"), "some")
     for grid, threads in (((0, 1, 1), 64), ((1, 1, 1), 2048), ((1, 70000, 1), 64)):
         with pytest.raises(CudaError, match="cuLaunchKernel"):
             driver.launch(function, grid, threads, 0, block.address, stream)

@@ -4,11 +4,13 @@ import tempfile
 from dataclasses import replace
 from itertools import count
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.driver")
 
+from tokenix.drivers.cuda.matrix import Fp8Matrix
 from tokenix.drivers.ops import CopyDone, CopyFailed, RowFault
 from tokenix.drivers.sampling import SamplingParams
 from tokenix.tests.cuda import fake as fakes
@@ -191,6 +193,29 @@ def test_a_row_that_cannot_run_fails_alone(ranks, plain):
     assert isinstance(results[-1], RowFault)
     ranks.decode(*good, tokens=NEW - 1)
     assert equal([proc.drawn for proc in good], plain)
+
+
+def test_matrices_in_8_bits_are_so_on_all_ranks():
+    """What is asked for reaches the other one: its sums are near those of one GPU."""
+    found, tokens = {}, words(40, VOCAB)
+    params = SamplingParams(logprobs=VOCAB)
+    options = {"dense": "bf16", "kv_dtype": "bf16"}
+    weights = parts.open_weights()
+    makes = {
+        "two": lambda f, s: parts.device(2, frames=f, host_slots=s, fp8="all", **options),
+        "one": lambda f, s: rig.device(
+            config=parts.CONFIG, weights=weights, frames=f, host_slots=s, fp8="all", **options
+        ),
+    }
+    for name, make in makes.items():
+        fakes.load().reset()
+        bench = machine(make)
+        assert isinstance(bench.device._layers._weights.layers[0].down, Fp8Matrix)
+        (drawn,) = bench.step(bench.proc(tokens, range(4), params))
+        bench.close()
+        found[name] = dict(drawn.top)
+    one, two = found["one"], found["two"]
+    assert 0 < sum(np.exp(p) * (p - two[token]) for token, p in one.items()) < 0.05
 
 
 def test_too_few_gpus_are_counted(ranks):

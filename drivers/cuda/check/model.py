@@ -18,7 +18,7 @@ from tokenix.drivers.cuda.device import CudaDevice
 from tokenix.drivers.cuda.hostmemory import pinned_address
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.cuda.matrix import multiply
-from tokenix.drivers.cuda.sizing import count_weights
+from tokenix.drivers.cuda.sizing import count_bytes
 from tokenix.drivers.ops import (
     Command,
     Completion,
@@ -167,7 +167,7 @@ def time_decode(bench: Bench, setup: Setup, pages: int, batch: int) -> float:
 def _compare(report: Report, setup: Setup, rate: float, batch: int, step_s: float) -> None:
     """A step, and how it stands to what the memory needs for weights, keys and values."""
     config, width = setup.model, 4 if setup.kind == "f32" else 2
-    weights = width * (count_weights(config) - _embedding(config))
+    weights = count_bytes(config, setup.kind) - width * _embedding(config)
     kv = batch * setup.context * 2 * config.layers * config.kv_heads * config.head_dim * width
     floor_s = (weights + kv) / rate
     report.add(f"decode, batch {batch}", step_s * 1e3, "ms")

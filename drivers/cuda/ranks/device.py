@@ -16,6 +16,7 @@ from tokenix.drivers.cuda.device import (
     torch_dense,
 )
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
+from tokenix.drivers.cuda.matrix import Fp8Use
 from tokenix.drivers.cuda.probe import check_count
 from tokenix.drivers.cuda.ranks.lanes import LeadingLanes
 from tokenix.drivers.cuda.ranks.peers import Backend, Peers
@@ -65,6 +66,7 @@ class ParallelDevice(CudaDevice):
         page_tokens: int = PAGE_TOKENS,
         kv_dtype: KvKind = "bf16",
         dense: DenseKind = "bf16",
+        fp8: Fp8Use = "stored",
         progress: Callable[[str, float], None] | None = None,
         patience_s: float = PATIENCE_S,
         backend: Backend = "nccl",
@@ -81,7 +83,7 @@ class ParallelDevice(CudaDevice):
             specs = [
                 MemberSpec(
                     index, ranks, config, open_weights, frames, host_slots, page_tokens, kv_dtype,
-                    dense, backend, patience_s, meeting, slots, dense_by, kernels_by,
+                    dense, fp8, backend, patience_s, meeting, slots, dense_by, kernels_by,
                 )
                 for index in range(1, ranks)
             ]  # fmt: skip
@@ -99,9 +101,9 @@ class ParallelDevice(CudaDevice):
             try:
                 super().__init__(
                     part, ShardWeights(weights, shard), frames=frames, host_slots=host_slots,
-                    page_tokens=page_tokens, kv_dtype=kv_dtype, dense=dense, progress=progress,
-                    rank=Rank(shard, memory, meet), faults=faults, dense_by=dense_by,
-                    kernels_by=kernels_by,
+                    page_tokens=page_tokens, kv_dtype=kv_dtype, dense=dense, fp8=fp8,
+                    progress=progress, rank=Rank(shard, memory, meet), faults=faults,
+                    dense_by=dense_by, kernels_by=kernels_by,
                 )  # fmt: skip
             except RanksLost as lost:
                 raise OSError(lost.errno, str(lost)) from None

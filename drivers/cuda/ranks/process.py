@@ -48,7 +48,7 @@ class Member(CudaDevice):
         super().__init__(
             spec.shard.config(spec.config), ShardWeights(spec.open_weights(), spec.shard),
             frames=spec.frames, host_slots=spec.host_slots, page_tokens=spec.page_tokens,
-            kv_dtype=spec.kv_dtype, dense=spec.dense, ordinal=spec.index,
+            kv_dtype=spec.kv_dtype, dense=spec.dense, fp8=spec.fp8, ordinal=spec.index,
             progress=lambda stage, part: alive(),
             rank=Rank(spec.shard, mmap.mmap(spec.slots_fd, 0), meet),
             dense_by=spec.dense_by, kernels_by=spec.kernels_by,

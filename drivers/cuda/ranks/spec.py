@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tokenix.drivers.cuda.dense import DenseKind
 from tokenix.drivers.cuda.device import MakeDense, MakeKernels
+from tokenix.drivers.cuda.matrix import Fp8Use
 from tokenix.drivers.cuda.ranks.peers import Backend
 from tokenix.drivers.cuda.ranks.shard import Shard
 from tokenix.drivers.kvkind import KvKind
@@ -25,6 +26,7 @@ class MemberSpec:
     page_tokens: int
     kv_dtype: KvKind
     dense: DenseKind
+    fp8: Fp8Use
     backend: Backend
     patience_s: float
     meeting: str
