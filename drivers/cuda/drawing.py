@@ -1,8 +1,7 @@
 """Drawing tokens: on the GPU where parameters alone decide, on the host where more is asked.
 
 The GPU's kernel gives the tokens of `drivers/cpu/sampling.py`. Penalties, biases, bans, grammars
-and log probabilities need the row itself: it is copied to the host, and drawn there. So is one
-whose top_k or top_p takes more candidates than the kernel sorts.
+and log probabilities need the row itself: it is copied to the host, and drawn there.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +15,8 @@ from tokenix.drivers.cuda.arguments import Block
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.hostmemory import Staging
-from tokenix.drivers.cuda.kernels.abi import FAULT, SAMPLE, WIDE
-from tokenix.drivers.cuda.kernels.sample import CANDIDATES
+from tokenix.drivers.cuda.kernels.abi import FAULT, SAMPLE
+from tokenix.drivers.cuda.kernels.sample import MOST_VOCAB
 from tokenix.drivers.cuda.launcher import Launcher
 from tokenix.drivers.ops import Row, RowFault, Sampled, SampleSpec
 
@@ -29,7 +28,12 @@ _SEED = (1 << 64) - 1
 
 Take = Callable[[], list[Sampled | RowFault]]
 """Waits for what a pass has drawn. To be called before the pass after the next one is queued, and
-before the next one unless all its rows are `surely_drawn`."""
+before the next one unless all its rows are `is_plain`."""
+
+
+def is_plain(row: Row) -> bool:
+    """Whether its token, if it draws one, is drawn on the device."""
+    return row.sample is None or row.sample.plain
 
 
 class Drawing:
@@ -46,6 +50,7 @@ class Drawing:
         rows: int,
         vocab: int,
     ) -> None:
+        assert vocab <= MOST_VOCAB, "ids that the kernel does not tell apart"
         self._driver = driver
         self._launcher = launcher
         self._inputs = inputs
@@ -88,16 +93,6 @@ class Drawing:
         """Draw on the device."""
         self._launcher.launch(self._block, rows)
 
-    def surely_drawn(self, row: Row) -> bool:
-        """Whether its token will be on the device, whatever its logits are."""
-        spec = row.sample
-        if spec is None or not spec.plain:
-            return spec is None
-        params, vocab = spec.params, self._vocab
-        wanted = params.top_k if 0 < params.top_k < vocab else vocab
-        whole = wanted == vocab and params.top_p >= 1.0
-        return params.temperature <= 0.0 or whole or wanted <= CANDIDATES
-
     def fetch(self, rows: Sequence[Row]) -> Take:
         """Bring what the pass has drawn."""
         stream, turn = self._launcher.stream, self._turn
@@ -113,11 +108,7 @@ class Drawing:
         results: list[Sampled | RowFault] = [
             NOT_FINITE if token == FAULT else Sampled(token) for token in found
         ]
-        asking = [
-            i
-            for i, row in enumerate(rows)
-            if found[i] == WIDE or (row.sample is not None and not row.sample.plain)
-        ]
+        asking = [i for i, row in enumerate(rows) if not is_plain(row)]
         for first in range(0, len(asking), HOST_ROWS):
             some = asking[first : first + HOST_ROWS]
             drawn = self._draw_here(some, [rows[i] for i in some])
@@ -147,9 +138,6 @@ class Undrawn:
 
     def enqueue(self, rows: int) -> None:
         pass
-
-    def surely_drawn(self, row: Row) -> bool:
-        return False
 
     def fetch(self, rows: Sequence[Row]) -> Take:
         return lambda: [Sampled(0)] * len(rows)

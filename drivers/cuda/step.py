@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.dense import Dense, Work
 from tokenix.drivers.cuda.devicetables import DeviceTables
-from tokenix.drivers.cuda.drawing import Drawing, Take, Undrawn
+from tokenix.drivers.cuda.drawing import Drawing, Take, Undrawn, is_plain
 from tokenix.drivers.cuda.kernels.abi import NOTHING, SPLIT_TOKENS
 from tokenix.drivers.cuda.kernels.prefill import make_tiles
 from tokenix.drivers.cuda.launcher import Launcher
@@ -76,7 +76,7 @@ class ModelStep:
 
     def is_sure(self, rows: Sequence[Row]) -> bool:
         """Whether the next step may be queued before these were taken, and find their tokens."""
-        return len(rows) <= MAX_ROWS and all(map(self._drawing.surely_drawn, rows))
+        return len(rows) <= MAX_ROWS and all(map(is_plain, rows))
 
     def _queue(self, rows: Sequence[Row], before: Mapping[Pid, int]) -> Take:
         if all(len(row.tokens) == 1 and row.sample is not None for row in rows):

@@ -4,7 +4,6 @@ import pytest
 
 from tokenix.drivers.cuda.device import CudaDevice
 from tokenix.drivers.cuda.driver import CudaError
-from tokenix.drivers.cuda.kernels.abi import WIDE
 from tokenix.drivers.ops import (
     CopyDone,
     CopyFailed,
@@ -19,7 +18,7 @@ from tokenix.drivers.ops import (
     Sampled,
     TableDelta,
 )
-from tokenix.tests.cuda import rig, twins
+from tokenix.tests.cuda import rig
 from tokenix.tests.cuda.bench import CudaBench
 from tokenix.tests.device.bench import row
 
@@ -185,14 +184,3 @@ def test_a_table_that_changes_is_followed(bench):
     assert bench.draw(row(1, [39], 39), tables=(TableDelta(1, 0, (13, 14, 15)),)) == drawn
     bench.device.submit(Poison((13,)), 0.0)
     assert isinstance(bench.draw(row(1, [39], 39))[0], RowFault)
-
-
-def test_a_token_that_the_kernel_leaves_to_the_host_is_drawn_there(bench, monkeypatch):
-    tables = (TableDelta(1, 0, (3, 4)),)
-    drawn = bench.draw(row(1, range(20)), tables=tables)
-
-    def leave(twin, grid, values):
-        twins.flat(values["tokens"], "i4", grid[0])[:] = WIDE
-
-    monkeypatch.setitem(twins.TWINS, "sample", leave)
-    assert bench.draw(row(1, range(20)), tables=tables) == drawn

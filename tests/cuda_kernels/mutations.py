@@ -73,10 +73,19 @@ MUTATIONS = [
     ),
     Mutation(
         "sample: no barrier between a histogram and its reading",
-        "sample.py",
-        "        cuda.syncthreads()\n        if cuda.threadIdx.x == 0:\n            digit",
-        "        if cuda.threadIdx.x == 0:\n            digit",
+        "sample.py", "    cuda.syncthreads()\n    thread = cuda.threadIdx.x\n    for digit",
+        "    thread = cuda.threadIdx.x\n    for digit",
         "test_sample.py::test_ties_go_to_the_lowest_id",
+    ),
+    Mutation(
+        "sample: a set goes on past the token that fills it",
+        "sample.py", "float64(whole))) - 1", "float64(whole)))",
+        "test_sample.py::test_a_cut_in_the_middle_of_equals",
+    ),
+    Mutation(
+        "sample: a cut is of all tokens, not of those that top_k leaves",
+        "sample.py", "if rank >= floor and (rank", "if (rank",
+        "test_sample.py::test_a_cut_in_the_middle_of_equals",
     ),
     Mutation(
         "prefill: keys are overwritten while others still read them",

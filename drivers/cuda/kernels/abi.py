@@ -21,9 +21,6 @@ NOTHING = -1
 FAULT = -1
 """A token: the row's logits are not finite."""
 
-WIDE = -2
-"""A token: more candidates than the kernel sorts are needed to draw it."""
-
 
 class Arg(NamedTuple):
     """One argument of a kernel."""

@@ -2,12 +2,12 @@
 
     greedy                  the best
     temperature alone       sums of warps in the order of ids, then the warp where the draw falls
-    with top_k or top_p     the CANDIDATES best by radix selection, sorted; one thread sums them in
-                            order, cuts and draws
+    with top_k or top_p     no sorting: where a sum over the tokens, the most likely first, is
+                            enough is found digit by digit, for top_k, for top_p and for the draw
 
-Weights and sums are float64, as there. A logit and its id make one number, `rank`: the larger the
-more likely, of equals the lower id; no two are the same. Where more candidates than that would be
-needed the token is WIDE, and the row is drawn on the host.
+Weights are float64, as there. A logit and its id make one number, `rank`: the larger the more
+likely, of equals the lower id; no two are the same. What threads add up in any order is added up
+in integers, so that a draw is a function of its row.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenix.drivers.cuda.kernels.abi import FAULT, WIDE
+from tokenix.drivers.cuda.kernels.abi import FAULT
 from tokenix.drivers.cuda.kernels.words import (
     as_float,
     as_word,
@@ -24,14 +24,27 @@ from tokenix.drivers.cuda.kernels.words import (
     float32,
     float64,
     int32,
+    int64,
     quotient,
     uint32,
     uint64,
 )
 
 THREADS = 512
-CANDIDATES = 1024
-"""A power of two."""
+
+MOST_VOCAB = 1 << 21
+UNIT = 2.0**42
+"""The largest weight, 1, as an integer: a vocabulary of them is less than 2**63."""
+
+DIGITS, DIGIT_BITS, LAST_DIGIT = 128, np.uint64(7), np.uint64(127)
+FIRST_SHIFT, LOGIT_SHIFT, ID_SHIFT = 57, 29, 14
+"""Of a rank the first digit, the last one with bits of its logit, the first by which ids differ."""
+SAME_IDS = np.uint64((1 << LOGIT_SHIFT) - MOST_VOCAB)
+"""The bits between those."""
+COPIES = 32
+"""Of each sum: lanes of a warp do not wait for each other."""
+
+COUNT, CUT, DRAW = 0, 1, 2
 
 ALL = 0xFFFFFFFF
 NOT_MINE = -9
@@ -39,6 +52,7 @@ NOT_MINE = -9
 
 _SIGN = np.uint32(1 << 31)
 _LOW = np.uint64(0xFFFFFFFF)
+_ID = np.uint64((1 << LOGIT_SHIFT) - 1)
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -199,8 +213,8 @@ def _draw_in_order(
     logits: Any, start: Any, vocab: Any, best: Any, temperature: Any, least: Any, u: Any,
     sums: Any, threads: Any,
 ) -> Any:  # fmt: skip
-    """A draw from all tokens whose weight is not below `least`, in the order of ids: in all lanes
-    of one warp, NOT_MINE in the others."""
+    """A draw from all tokens whose weight is not below `least`, in the order of ids: in one
+    thread, NOT_MINE in the others."""
     warps, warp = threads // 32, cuda.threadIdx.x // 32
     target = u * _sum_all(logits, start, vocab, best, temperature, least, sums, threads)
     passed, before, mine = float64(0.0), float64(0.0), 0
@@ -212,138 +226,131 @@ def _draw_in_order(
         return NOT_MINE
     share = quotient(vocab + warps - 1, warps)
     first, end = warp * share, min(vocab, warp * share + share)
-    return _find_in_order(logits, start, first, end, best, temperature, least, before, target)
+    token = _find_in_order(logits, start, first, end, best, temperature, least, before, target)
+    return token if cuda.threadIdx.x % 32 == 0 else NOT_MINE
 
 
 @device
-def _select(
-    logits: Any, start: Any, vocab: Any, count: Any, histogram: Any, state: Any, threads: Any
-) -> Any:
-    """The `count`th largest rank, or a number below it and above the next: byte by byte."""
-    prefix, need, shift = uint64(0), count, 56
-    going = True
-    while going:
-        for digit in range(cuda.threadIdx.x, 256, threads):
-            histogram[digit] = 0
-        cuda.syncthreads()
-        for token in range(cuda.threadIdx.x, vocab, threads):
-            rank = rank_of(logits[start + token], token)
-            above = (rank ^ prefix) >> uint64(shift)
-            if above >> uint64(8) == 0:
-                cuda.atomic.add(histogram, int32(rank >> uint64(shift) & uint64(255)), 1)
-        cuda.syncthreads()
-        if cuda.threadIdx.x == 0:
-            digit = 255
-            while histogram[digit] < need:
-                need -= histogram[digit]
-                digit -= 1
-            state[0], state[1], state[2] = digit, need, histogram[digit]
-        cuda.syncthreads()
-        need = state[1]
-        prefix |= uint64(state[0]) << uint64(shift)
-        going = state[2] != need and shift > 0
-        shift -= 8
-        cuda.syncthreads()
-    return prefix
+def _share_of(logit: Any, best: Any, temperature: Any, least: Any, kind: Any) -> Any:
+    """What a token counts, int64: 1 where tokens are counted, else its weight in UNITs."""
+    if kind == COUNT:
+        return int64(1)
+    weight = _weight(logit, best, temperature)
+    return int64(weight * UNIT + 0.5) if weight >= least else int64(0)
 
 
 @device
-def _collect(
-    logits: Any, start: Any, vocab: Any, least: Any, sorted_ranks: Any, state: Any, threads: Any
-) -> None:
-    """All ranks from `least` on, at most CANDIDATES, sorted, the largest first; then zeros."""
+def _sum_copies(bins: Any, totals: Any, copies: Any, threads: Any) -> None:
+    """Each digit's, by a thread. Two barriers."""
+    cuda.syncthreads()
     thread = cuda.threadIdx.x
-    for i in range(thread, CANDIDATES, threads):
-        sorted_ranks[i] = uint64(0)
-    if thread == 0:
-        state[3] = 0
+    for digit in range(thread, DIGITS, threads):
+        total = int64(0)
+        for i in range(copies):
+            total += bins[digit * copies + (thread + i) % copies]  # in another bank than others
+        totals[digit] = total
     cuda.syncthreads()
-    for token in range(thread, vocab, threads):
-        rank = rank_of(logits[start + token], token)
-        if rank >= least:
-            sorted_ranks[cuda.atomic.add(state, 3, 1)] = rank
-    cuda.syncthreads()
-    size = 2
-    while size <= CANDIDATES:
-        step = size // 2
-        while step > 0:
-            for i in range(thread, CANDIDATES // 2, threads):
-                low = 2 * i - (i & (step - 1))
-                a, b = sorted_ranks[low], sorted_ranks[low + step]
-                if (a < b) == (low & size == 0):
-                    sorted_ranks[low] = b
-                    sorted_ranks[low + step] = a
-            cuda.syncthreads()
-            step //= 2
-        size *= 2
 
 
 @device
-def _draw_sorted(
-    weights: Any, count: Any, is_cut: Any, whole: Any, top_p: Any, least: Any, u: Any
-) -> Any:
-    """By one thread: of `count` sorted candidates those that top_p of `whole` and min_p leave, and
-    one of them by index; WIDE if there are more (`is_cut`) and they are needed."""
-    kept, running = 0, float64(0.0)
-    while kept < count and (kept == 0 or top_p >= 1.0 or running < top_p * whole):
-        running += weights[kept]
-        kept += 1
-    if is_cut and running < top_p * whole:
-        return WIDE
-    total = float64(0.0)
-    for i in range(kept):
-        if weights[i] >= least:
-            total += weights[i]
-    target, running, at = u * total, float64(0.0), 0
-    for i in range(kept):
-        if weights[i] >= least and weights[i] > 0.0 and running <= target:
-            running += weights[i]
-            at = i
-    return at
+def _target(kind: Any, wanted: Any, totals: Any) -> Any:
+    """The largest sum, of all there is, that is not enough yet."""
+    whole = int64(0)
+    for digit in range(DIGITS):
+        whole += totals[digit]
+    if kind == COUNT:
+        target = int64(wanted) - 1
+    elif kind == CUT:
+        target = int64(math.ceil(wanted * float64(whole))) - 1
+    else:
+        target = int64(wanted * float64(whole))
+    return min(max(target, int64(0)), whole - 1)
 
 
 @device
-def _draw_best(
-    logits: Any, start: Any, vocab: Any, best: Any, temperature: Any, wanted: Any, top_p: Any,
-    least: Any, u: Any, ranks: Any, weights: Any, histogram: Any, state: Any, sums: Any,
-    threads: Any,
+def _find(
+    logits: Any, start: Any, vocab: Any, best: Any, temperature: Any, least: Any, floor: Any,
+    kind: Any, wanted: Any, bins: Any, totals: Any, state: Any, copies: Any, threads: Any,
 ) -> Any:  # fmt: skip
-    """A draw from the best: `wanted` by top_k, of them by top_p. In the first thread, NOT_MINE in
-    the others."""
-    thread, is_cut = cuda.threadIdx.x, wanted > CANDIDATES
-    if is_cut and (top_p >= 1.0 or wanted < vocab):
-        return WIDE if thread == 0 else NOT_MINE
-    count = min(wanted, CANDIDATES)
-    whole = _sum_all(logits, start, vocab, best, temperature, 0.0, sums, threads)
-    least_rank = _select(logits, start, vocab, count, histogram, state, threads)
-    _collect(logits, start, vocab, least_rank, ranks, state, threads)
-    for i in range(thread, count, threads):
-        weights[i] = _weight(_logit_of(ranks[i]), best, temperature)
-    cuda.syncthreads()
-    if thread > 0:
-        return NOT_MINE
-    if wanted < vocab:
-        whole = float64(0.0)
-        for i in range(count):
-            whole += weights[i]
-    at = _draw_sorted(weights, count, is_cut, whole, top_p, least, u)
-    return WIDE if at == WIDE else _token_of(ranks[max(0, at)])
+    """The rank at which a sum over the tokens from `floor` on, the most likely first, is enough;
+    the same in all threads. Without the low bits of its id if no other token has its logit.
+
+    COUNT: there are `wanted` tokens. CUT, DRAW: the sum of weights that are not below `least` has
+    reached, has passed, `wanted` of what it comes to. Digit by digit, as a radix sort goes.
+    """
+    thread, shift, prefix, going = cuda.threadIdx.x, FIRST_SHIFT, uint64(0), True
+    while going:
+        for i in range(thread, DIGITS * copies, threads):
+            bins[i] = 0
+        cuda.syncthreads()
+        right = uint64(shift)
+        for token in range(thread, vocab, threads):
+            logit = logits[start + token]
+            rank = rank_of(logit, token)
+            if rank >= floor and (rank ^ prefix) >> right >> DIGIT_BITS == 0:
+                share = _share_of(logit, best, temperature, least, kind)
+                if share > 0:
+                    digit = int32(rank >> right & LAST_DIGIT)
+                    cuda.atomic.add(bins, digit * copies + thread % copies, share)
+        _sum_copies(bins, totals, copies, threads)
+        if thread == 0:
+            if shift == FIRST_SHIFT:
+                state[1] = _target(kind, wanted, totals)
+            digit, target = DIGITS - 1, state[1]
+            while digit > 0 and totals[digit] <= target:
+                target -= totals[digit]
+                digit -= 1
+            state[0], state[1], state[2] = digit, target, totals[digit]
+        cuda.syncthreads()
+        prefix |= uint64(state[0]) << uint64(shift)
+        going = shift > 0
+        if shift == LOGIT_SHIFT:
+            going = state[2] > _share_of(_logit_of(prefix), best, temperature, least, kind)
+            if going:
+                prefix |= SAME_IDS
+            shift = ID_SHIFT
+        else:
+            shift -= 7
+    return max(prefix, floor)
 
 
-def make_sample(threads: int = THREADS) -> Any:
+@device
+def _draw_ranked(
+    logits: Any, start: Any, vocab: Any, best: Any, temperature: Any, wanted: Any, top_p: Any,
+    least: Any, u: Any, bins: Any, totals: Any, state: Any, copies: Any, threads: Any,
+) -> Any:  # fmt: skip
+    """A draw, the most likely first, from the `wanted` best, of them those that top_p leaves: in
+    the thread that has it, NOT_MINE in the others."""
+    floor = uint64(0)
+    for kind in range(3):
+        if (kind == COUNT and wanted < vocab) or (kind == CUT and top_p < 1.0) or kind == DRAW:
+            much = float64(wanted) if kind == COUNT else top_p if kind == CUT else u
+            above = least if kind == DRAW else 0.0
+            floor = _find(
+                logits, start, vocab, best, temperature, above, floor, kind, much, bins, totals,
+                state, copies, threads,
+            )  # fmt: skip
+    mine = NOT_MINE
+    for token in range(cuda.threadIdx.x, vocab, threads):
+        rank = rank_of(logits[start + token], token)
+        if rank == floor or (floor & _ID == 0 and (rank ^ floor) >> uint64(LOGIT_SHIFT) == 0):
+            mine = token
+    return mine
+
+
+def make_sample(threads: int = THREADS, copies: int = COPIES) -> Any:
     """The kernel `abi.SAMPLE`, of blocks of so many threads."""
-    warps = threads // 32
+    warps, cells = threads // 32, DIGITS * copies
 
     def sample(
         logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any, seeds: Any,
         positions: Any, tokens: Any, vocab: Any,
     ) -> None:  # fmt: skip
-        ranks = cuda.shared.array((CANDIDATES,), uint64)
-        weights = cuda.shared.array((CANDIDATES,), float64)
-        histogram = cuda.shared.array((256,), int32)
+        bins = cuda.shared.array((cells,), int64)
+        totals = cuda.shared.array((DIGITS,), int64)
         sums = cuda.shared.array((warps,), float64)
         bests = cuda.shared.array((warps,), uint64)
-        state = cuda.shared.array((4,), int32)
+        state = cuda.shared.array((3,), int64)
         row, thread = cuda.blockIdx.x, cuda.threadIdx.x
         start = row * vocab
         if positions[row] < 0:
@@ -367,11 +374,11 @@ def make_sample(threads: int = THREADS) -> Any:
                 logits, start, vocab, best, temperature[row], min_p[row], u, sums, threads
             )
         else:
-            token = _draw_best(
+            token = _draw_ranked(
                 logits, start, vocab, best, temperature[row], wanted, top_p[row], min_p[row], u,
-                ranks, weights, histogram, state, sums, threads,
+                bins, totals, state, copies, threads,
             )  # fmt: skip
-        if token != NOT_MINE and (thread % 32 == 0):
+        if token != NOT_MINE:
             tokens[row] = token
 
     return sample

@@ -42,6 +42,7 @@ cuda: Any = _numba.cuda
 float32: Any = _numba.float32
 float64: Any = _numba.float64
 int32: Any = _numba.int32
+int64: Any = _numba.int64
 uint32: Any = _numba.uint32
 uint64: Any = _numba.uint64
 
