@@ -19,21 +19,24 @@ from tokenix.drivers.cpu.keytile import AHEAD, MAX_SLOTS, divide, softmax
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.kvpages import count_columns, find_places, score_keys, sum_values
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.tile import address, widen
 
 
 @bare
 def _pack_queries(
     q: Float32, token: int, queries: int, head: int, group: int, dim: int, packed: Float32
 ) -> None:
-    """Slots (query, head) of q [tokens, heads * dim] into packed [dim, columns]; rest is zero."""
-    for d in range(dim):
-        for slot in range(queries * group, packed.shape[1]):
-            packed[d, slot] = 0.0
+    """Slots (query, head) of q [tokens, heads * dim] into packed [dim / 16, columns, 16]; columns
+    behind them are zero."""
+    parts, columns = packed.shape[0], packed.shape[1]
+    to, row = address(packed), LANES * 4
     for i in range(queries):
+        at = address(q) + ((token + i) * q.shape[1] + head * dim) * 4
         for g in range(group):
-            for d in range(dim):
-                packed[d, i * group + g] = q[token + i, (head + g) * dim + d]
+            for part in range(parts):
+                widen(q, at + (g * parts + part) * row, to + (part * columns + i * group + g) * row)
+    for part in range(parts):
+        packed[part, queries * group :] = np.float32(0.0)
 
 
 @bare
@@ -41,19 +44,39 @@ def _add_mass(
     weights: Float32, normal: Float32, first: int, keys: int, page_tokens: int, mass: Float32
 ) -> None:
     """mass [at least the pages of `keys`] += softmax weights of the slots from `first` on, summed
-    by page. weights [columns, padded keys] and normal [slots], their sums."""
+    by page. weights [blocks, columns, 16 keys] and normal [slots], their sums."""
     for slot in range(first, len(normal)):
         for start in range(0, keys, page_tokens):
             total = np.float32(0.0)
             for key in range(start, min(keys, start + page_tokens)):
-                total += weights[slot, key]
+                total += weights[key // LANES, slot, key % LANES]
             mass[start // page_tokens] += total / normal[slot]
 
 
 @bare
 def _carve(scratch: Float32, rows: int, width: int) -> tuple[Float32, Float32]:
-    """An array [rows, width] in the first part of some memory, and the rest of it."""
-    return scratch[: rows * width].reshape(rows, width), scratch[rows * width :]
+    """An array [rows, width, 16] in the first part of some memory, and the rest of it."""
+    floats = rows * width * LANES
+    return scratch[:floats].reshape(rows, width, LANES), scratch[floats:]
+
+
+@bare
+def _write(
+    sums: Float32, normal: Float32, group: int, token: int, start: int, out: Float32
+) -> None:
+    """sums [slots, parts, 16] over normal [slots] into packed out, from its number `start` on."""
+    parts, width = sums.shape[1], out.shape[2]
+    for slot in range(len(normal)):
+        row = token + slot // group
+        for part in range(parts):
+            at = address(sums) + (slot * parts + part) * LANES * 4
+            to = start + (slot % group * parts + part) * LANES
+            if width == 1:
+                divide(at, normal[slot], address(out) + (row * out.shape[1] + to) * 4)
+                continue
+            divide(at, normal[slot], at)
+            for d in range(LANES):
+                out[row // width, to + d, row % width] = sums[slot, part, d]
 
 
 def count_scratch(dim: int, keys: int) -> int:
@@ -88,32 +111,21 @@ def _attend_block(
     slots = queries * group
     columns = count_columns(arena, slots)
     keys = position + queries
-    padded = (keys + LANES - 1) // LANES * LANES
-    packed, left = _carve(scratch, dim, columns)
-    sums, left = _carve(left, columns, dim)
-    scores, left = _carve(left, columns, padded)
+    key_blocks = (keys + LANES - 1) // LANES
+    packed, left = _carve(scratch, dim // LANES, columns)
+    sums, left = _carve(left, columns, dim // LANES)
+    scores, left = _carve(left, key_blocks, columns)
     normal = left[:slots]
     _pack_queries(q, token, queries, head, group, dim, packed)
     score_keys(arena, places, pages, packed, scores)
     for slot in range(slots):
         own_keys = position + slot // group + 1
-        normal[slot] = softmax(address(scores) + slot * padded * 4, own_keys)
-        for key in range(-(-own_keys // LANES) * LANES, padded):
-            scores[slot, key] = np.float32(0.0)
+        at = address(scores) + slot * LANES * 4
+        normal[slot] = softmax(at, columns * LANES * 4, own_keys, key_blocks)
     if block[4] >= 0:
         _add_mass(scores, normal, slots - group, keys, pages.page_tokens, masses[block[4], rest])
     sum_values(arena, places, pages, keys, scores, sums)
-    for slot in range(slots):
-        row, start = token + slot // group, (head + slot % group) * dim
-        tile, column = row // out.shape[2], row % out.shape[2]
-        for first in range(0, dim, LANES):
-            at = address(sums) + (slot * dim + first) * 4
-            if out.shape[2] == 1:
-                divide(at, normal[slot], address(out) + (row * out.shape[1] + start + first) * 4)
-                continue
-            divide(at, normal[slot], at)
-            for d in range(first, first + LANES):
-                out[tile, start + d, column] = sums[slot, d]
+    _write(sums, normal, group, token, head * dim, out)
 
 
 @bare

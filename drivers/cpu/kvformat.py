@@ -281,17 +281,22 @@ def score_codes(
     arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
 ) -> None:
     """`kvpages.score_keys` for codes."""
-    dim, columns = packed.shape
+    parts, columns, _ = packed.shape
+    dim = parts * LANES
     group = dim // pages.groups
-    at_q = address(packed)
+    turned = np.empty((dim, columns), np.float32)
+    for d in range(dim):
+        for slot in range(columns):
+            turned[d, slot] = packed[d // LANES, slot, d % LANES]
+    at_q = address(turned)
     dots = np.empty((columns, LANES), np.float32)
     scale, low = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     totals = np.zeros((pages.groups, columns), np.float32)
     for d in range(dim):
         for slot in range(columns):
-            totals[d // group, slot] += packed[d, slot]
-    for first in range(0, scores.shape[1], LANES):
-        at_k = places[first // LANES]
+            totals[d // group, slot] += turned[d, slot]
+    for block in range(len(scores)):
+        at_k = places[block]
         for g in range(pages.groups):
             at_codes = at_k + g * group * LANES * pages.bits // 8
             at_x = at_q + g * group * columns * 4
@@ -301,14 +306,14 @@ def score_codes(
             widen(_BF16, at_scale, address(scale))
             for slot in range(columns):
                 for lane in range(LANES):
-                    before = scores[slot, first + lane] if g > 0 else np.float32(0.0)
-                    scores[slot, first + lane] = fma(dots[slot, lane], scale[lane], before)
+                    before = scores[block, slot, lane] if g > 0 else np.float32(0.0)
+                    scores[block, slot, lane] = fma(dots[slot, lane], scale[lane], before)
             if pages.kind == INT4:
                 widen(_BF16, at_scale + pages.groups * LANES * 2, address(low))
                 for slot in range(columns):
                     for lane in range(LANES):
-                        before = scores[slot, first + lane]
-                        scores[slot, first + lane] = fma(totals[g, slot], low[lane], before)
+                        before = scores[block, slot, lane]
+                        scores[block, slot, lane] = fma(totals[g, slot], low[lane], before)
 
 
 @kernel
@@ -316,33 +321,34 @@ def sum_codes(
     arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
 ) -> None:
     """`kvpages.sum_values` for codes."""
-    columns, dim = sums.shape
-    parts = dim // LANES
+    columns, parts, _ = sums.shape
+    dim = parts * LANES
     group_parts = parts // pages.groups
-    part_bytes, blocks = LANES * LANES * pages.bits // 8, weights.shape[1] // LANES
+    part_bytes, blocks = LANES * LANES * pages.bits // 8, len(weights)
     scaled = np.empty((LANES, columns), np.float32)
     scale, low = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     shift = np.zeros((pages.groups, columns), np.float32)
-    for first in range(0, keys, LANES):
-        at_v = places[blocks + first // LANES]
-        count = min(LANES, keys - first)
-        mode = OVERWRITE if first == 0 else CONTINUE
+    for block in range(blocks):
+        at_v = places[blocks + block]
+        count = min(LANES, keys - block * LANES)
+        mode = OVERWRITE if block == 0 else CONTINUE
         for g in range(pages.groups):
             at_scale = at_v + pages.scales_at + g * LANES * 2
             widen(_BF16, at_scale, address(scale))
             for k in range(count):
                 for slot in range(columns):
-                    scaled[k, slot] = weights[slot, first + k] * scale[k]
+                    scaled[k, slot] = weights[block, slot, k] * scale[k]
             if pages.kind == INT4:
                 widen(_BF16, at_scale + pages.groups * LANES * 2, address(low))
                 for k in range(count):
                     for slot in range(columns):
-                        shift[g, slot] = fma(weights[slot, first + k], low[k], shift[g, slot])
+                        shift[g, slot] = fma(weights[block, slot, k], low[k], shift[g, slot])
             for part in range(g * group_parts, (g + 1) * group_parts):
                 at_codes, to = at_v + part * part_bytes, address(sums) + part * LANES * 4
                 x = address(scaled)
                 _code_tile(pages.kind, False, columns, at_codes, x, to, count, dim * 4, mode)
     if pages.kind == INT4:
         for slot in range(columns):
-            for d in range(dim):
-                sums[slot, d] += shift[d // LANES // group_parts, slot]
+            for part in range(parts):
+                for lane in range(LANES):
+                    sums[slot, part, lane] += shift[part // group_parts, slot]

@@ -93,7 +93,8 @@ def find_places(
 def score_keys(
     arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
 ) -> None:
-    """scores [columns, padded keys] = packed queries [dim, columns] against the key pages.
+    """scores [blocks, columns, 16 keys] = packed queries [dim / 16, columns, 16] against the key
+    pages.
 
     places: addresses of the blocks of keys, then of those of values, then of what is read next.
     """
@@ -102,11 +103,9 @@ def score_keys(
 def _score_plain(
     arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
 ) -> None:
-    dim, columns = packed.shape
-    blocks, stride = scores.shape[1] // LANES, scores.shape[1] * 4
-    score_blocks(
-        pages.tiles, columns, dim, places, blocks, address(packed), address(scores), stride
-    )
+    blocks, columns, lanes = scores.shape
+    dim = packed.shape[0] * lanes
+    score_blocks(pages.tiles, columns, dim, places, blocks, address(packed), address(scores))
 
 
 def _score_codes(
@@ -118,7 +117,7 @@ def _score_codes(
 def sum_values(
     arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
 ) -> None:
-    """sums [columns, dim] = weights [columns, padded keys] against the value pages.
+    """sums [columns, dim / 16, 16] = weights [blocks, columns, 16 keys] against the value pages.
 
     places: as for `score_keys`; what lies behind the last key takes no part.
     """
@@ -127,7 +126,7 @@ def sum_values(
 def _sum_plain(
     arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
 ) -> None:
-    columns, dim = sums.shape
+    columns, dim = sums.shape[0], sums.shape[1] * LANES
     sum_blocks(
         pages.tiles,
         arena.itemsize,
@@ -136,7 +135,6 @@ def _sum_plain(
         places,
         keys,
         address(weights),
-        weights.shape[1] * 4,
         address(sums),
         dim * 4,
     )

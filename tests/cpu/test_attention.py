@@ -31,7 +31,8 @@ def test_a_kernel_sums_softmax_weights_by_page(keys, first, page_tokens, seed):
     weights[:, keys:] = np.nan
     normal = np.nansum(weights[:slots], axis=1)
     mass = np.full(-(-keys // page_tokens) + 2, 0.5, np.float32)
-    _add_mass(weights, normal, first, keys, page_tokens, mass)
+    blocks = np.ascontiguousarray(weights.reshape(columns, -1, 16).swapaxes(0, 1))
+    _add_mass(blocks, normal, first, keys, page_tokens, mass)
     shares = weights[first:slots, :keys] / normal[first:, None].astype(np.float64)
     expected = 0.5 + np.append(by_page(shares, page_tokens).sum(axis=0), [0, 0])
     np.testing.assert_allclose(mass, expected, rtol=1e-6)

@@ -27,18 +27,23 @@ def fma(x, y, z):
 
 
 @kernel
-def score(tiles, slots, places, q, scores, stride):
-    keytile.score_blocks(tiles, slots, DIM, places, BLOCKS, q, scores, stride)
+def score(tiles, slots, places, q, scores):
+    keytile.score_blocks(tiles, slots, DIM, places, BLOCKS, q, scores)
 
 
 @kernel
-def add_up(tiles, element, slots, places, weights, stride, out):
-    keytile.sum_blocks(tiles, element, slots, DIM, places, KEYS, weights, stride, out, DIM * 4)
+def add_up(tiles, element, slots, places, weights, out):
+    keytile.sum_blocks(tiles, element, slots, DIM, places, KEYS, weights, out, DIM * 4)
 
 
 @kernel
-def softmax(scores, keys):
-    return keytile.softmax(scores, keys)
+def softmax(scores, stride, keys, blocks):
+    return keytile.softmax(scores, stride, keys, blocks)
+
+
+def by_sixteen(rows):
+    """[slots, n] as [n / 16, slots, 16]"""
+    return np.ascontiguousarray(rows.reshape(len(rows), -1, 16).swapaxes(0, 1))
 
 
 @pytest.mark.parametrize("slots", [1, 3, 4, 6, 7, 12, 13, 16])
@@ -55,17 +60,18 @@ def test_scores_and_sums_are_chains_in_order(kind, slots, seed):
     ahead = np.full(keytile.AHEAD, starts[0][0])
     places = np.concatenate([*starts, ahead]).astype(np.int64)
 
-    q = rng.standard_normal((DIM, slots)).astype(np.float32)
-    scores = np.zeros((slots, BLOCKS * 16), np.float32)
-    score(tiles, slots, places, q.ctypes.data, scores.ctypes.data, scores.strides[0])
-    expected = np.zeros_like(scores)
+    q = rng.standard_normal((slots, DIM)).astype(np.float32)
+    packed, scores = by_sixteen(q), np.zeros((BLOCKS, slots, 16), np.float32)
+    score(tiles, slots, places, packed.ctypes.data, scores.ctypes.data)
+    expected = np.zeros((slots, BLOCKS * 16), np.float32)
     for d in range(DIM):
-        expected = fma(keys[:, d].reshape(1, -1), q[d][:, None], expected)
-    assert (scores.view(np.int32) == expected.view(np.int32)).all()
+        expected = fma(keys[:, d].reshape(1, -1), q[:, d][:, None], expected)
+    assert (scores.view(np.int32) == by_sixteen(expected).view(np.int32)).all()
 
     values = values.transpose(0, 2, 1, 3).reshape(-1, DIM)
-    weights, out = rng.random(scores.shape, np.float32), np.empty((slots, DIM), np.float32)
-    add_up(tiles, element, slots, places, weights.ctypes.data, weights.strides[0], out.ctypes.data)
+    weights, out = rng.random(expected.shape, np.float32), np.empty((slots, DIM), np.float32)
+    packed = by_sixteen(weights)
+    add_up(tiles, element, slots, places, packed.ctypes.data, out.ctypes.data)
     expected = np.zeros_like(out)
     for key in range(KEYS):
         expected = fma(values[key][None], weights[:, key][:, None], expected)
@@ -74,12 +80,17 @@ def test_scores_and_sums_are_chains_in_order(kind, slots, seed):
 
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 100])
 def test_softmax_weighs_the_keys_it_is_told_of(keys, seed):
-    scores = np.random.default_rng(seed).standard_normal(112).astype(np.float32) * 8
-    scores[keys:] = np.nan
-    expected = np.exp(scores[:keys].astype(np.float64) - scores[:keys].max())
-    total = softmax(scores.ctypes.data, keys)
-    np.testing.assert_allclose(scores[:keys], expected, rtol=5e-6)
+    slots, blocks = 3, 7
+    scores = np.random.default_rng(seed).standard_normal((slots, blocks * 16)).astype("f4") * 8
+    scores[:, keys:] = np.nan
+    expected = np.exp(scores[1, :keys].astype(np.float64) - scores[1, :keys].max())
+    packed = by_sixteen(scores)
+    stride, start = packed.strides[0], packed[0, 1].ctypes.data
+    total = softmax(start, stride, keys, blocks)
+    found = packed[:, 1].ravel()
+    np.testing.assert_allclose(found[:keys], expected, rtol=5e-6)
     assert total == pytest.approx(expected.sum(), rel=1e-6)
-    assert (scores[keys : -(-keys // 16) * 16] == 0).all()
-    scores[0] = np.nan
-    assert np.isnan(softmax(scores.ctypes.data, keys))
+    assert (found[keys:] == 0).all()
+    assert (packed[:, [0, 2]].view("i4") == by_sixteen(scores)[:, [0, 2]].view("i4")).all()
+    packed[0, 1, 0] = np.nan
+    assert np.isnan(softmax(start, stride, keys, blocks))
