@@ -18,15 +18,16 @@ from typing import NamedTuple
 from tokenix.drivers.cpu.attention import attend_item
 from tokenix.drivers.cpu.attention import count_items as count_attention
 from tokenix.drivers.cpu.blockrows import (
+    SWIGLU_ROWS,
     Rows8,
     embed_row,
     norm_row,
     quantize_row,
-    swiglu_block,
+    swiglu_rows,
     tile_places,
 )
 from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES
-from tokenix.drivers.cpu.blocktile import block_tile
+from tokenix.drivers.cpu.blocktile import block_tiles
 from tokenix.drivers.cpu.claims import begin, claim, finish
 from tokenix.drivers.cpu.fetch import (
     Fetch,
@@ -95,6 +96,8 @@ class BlockActivations(NamedTuple):
     are a multiple of 4096 bytes apart would take each other's place in the caches."""
     both: Float32
     """[workers, rows of BLOCK_TILES tiles, UNIT * 16]: gate and up of an item."""
+    parts: Int64
+    """[workers, BLOCK_TILES]: what each tile of an item fetches, see `fetch.find_part`."""
 
 
 class Inputs(NamedTuple):
@@ -163,35 +166,34 @@ def _multiply_group(
     stride: int,
     adding: int,
     fetch: Fetch,
+    parts: Int64,
 ) -> None:
     """A group of a matrix times some tiles of rows, to `at_out` (adding: +=), rows `stride` bytes
     apart. What the next group needs is fetched meanwhile."""
     entry, start = entries[group], address(w.blob)
-    blocks, columns = rows.codes.shape[1], rows.codes.shape[2]
-    lines = _count_lines(entry, last_tile - first_tile) if columns > 1 else 0
-    ahead = start + entries[min(group + 1, len(entries) - 1)]
+    tiles, blocks, columns = rows.codes.shape[0], rows.codes.shape[1], rows.codes.shape[2]
     more = count_fetched(fetch, blocks)
-    for t in range(first_tile, last_tile):
-        page = find_part(fetch, group * rows.codes.shape[0] + t) if more > 0 else 0
-        codes, factors = tile_places(rows, t * columns, 0)
-        block_tile(
-            w.tile,
-            entry,
-            start,
-            columns,
-            codes,
-            factors,
-            at_out,
-            blocks,
-            stride,
-            adding,
-            ahead,
-            lines,
-            page,
-            more if page else 0,
-        )
-        at_out += columns * stride
-        ahead += lines * blocks * 64
+    if more > 0:
+        for t in range(first_tile, last_tile):
+            parts[t - first_tile] = find_part(fetch, group * tiles + t)
+    codes, factors = tile_places(rows, first_tile * columns, 0)
+    block_tiles(
+        w.tile,
+        entry,
+        start,
+        columns,
+        codes,
+        factors,
+        at_out,
+        last_tile - first_tile,
+        blocks,
+        stride,
+        adding,
+        start + entries[min(group + 1, len(entries) - 1)],
+        _count_lines(entry, last_tile - first_tile) if columns > 1 else 0,
+        address(parts),
+        more,
+    )
 
 
 @bare
@@ -203,6 +205,7 @@ def _multiply_item(
     out: Float32,
     adding: int,
     fetch: Fetch,
+    parts: Int64,
     item: int,
 ) -> None:
     """One item of out [padded rows, outputs] = (adding: +=) rows @ matrix.T."""
@@ -214,7 +217,7 @@ def _multiply_item(
     for group in range(first_group, min(groups, first_group + run)):
         at_out = address(out) + first_tile * columns * stride + group * LANES * 4
         _multiply_group(
-            w, entries, group, rows, first_tile, last_tile, at_out, stride, adding, fetch
+            w, entries, group, rows, first_tile, last_tile, at_out, stride, adding, fetch, parts
         )
 
 
@@ -226,6 +229,7 @@ def _swiglu_item(
     wide: Rows8,
     both: Float32,
     fetch: Fetch,
+    parts: Int64,
     item: int,
 ) -> None:
     """A block of the wide codes of some tiles: 32 numbers of gate and of up for each row."""
@@ -237,11 +241,17 @@ def _swiglu_item(
     for part in range(UNIT):
         group = unit * UNIT + part
         at_out = address(both) + part * LANES * 4
-        _multiply_group(w, entries, group, rows, first_tile, last_tile, at_out, stride, 0, fetch)
-    for row in range(first_tile * columns, last_tile * columns):
-        gate = address(both) + (row - first_tile * columns) * stride
-        codes, factors = tile_places(wide, row, unit)
-        swiglu_block(gate, gate + BLOCK * 4, codes, factors, columns * 4)
+        _multiply_group(
+            w, entries, group, rows, first_tile, last_tile, at_out, stride, 0, fetch, parts
+        )
+    at = address(both)
+    for t in range(first_tile, last_tile):
+        codes, factors = tile_places(wide, t * columns, unit)
+        done = 0
+        while done < columns:
+            some = SWIGLU_ROWS if columns - done >= SWIGLU_ROWS else 1
+            swiglu_rows(some, at, stride, codes + done * BLOCK, factors + done * 4, columns * 4)
+            at, done = at + some * stride, done + some
 
 
 @bare
@@ -260,12 +270,13 @@ def _run_item(
     worker: int,
     item: int,
 ) -> None:
+    parts = act.parts[worker]
     if phase == 0:
         if layer == 0:
             embed_row(w.blob, w.embed, tokens.ids[item], act.x[item])
         norm_row(act.x[item], w.attn_norm[layer], shape.eps, inputs.narrow, item)
     elif phase == 1:
-        _multiply_item(w, w.qkv[layer], RUN_GROUPS, inputs.narrow, act.qkv, 0, fetch, item)
+        _multiply_item(w, w.qkv[layer], RUN_GROUPS, inputs.narrow, act.qkv, 0, fetch, parts, item)
     elif phase == 2:
         rotate_append_row(
             act.qkv,
@@ -305,13 +316,14 @@ def _run_item(
     elif phase == 4:
         quantize_row(address(act.mixed[item]), inputs.attended, item)
     elif phase == 5:
-        _multiply_item(w, w.o[layer], RUN_GROUPS, inputs.attended, act.x, 1, fetch, item)
+        _multiply_item(w, w.o[layer], RUN_GROUPS, inputs.attended, act.x, 1, fetch, parts, item)
     elif phase == 6:
         norm_row(act.x[item], w.ffn_norm[layer], shape.eps, inputs.narrow, item)
     elif phase == 7:
-        _swiglu_item(w, w.gate_up[layer], inputs.narrow, inputs.wide, act.both[worker], fetch, item)
+        both = act.both[worker]
+        _swiglu_item(w, w.gate_up[layer], inputs.narrow, inputs.wide, both, fetch, parts, item)
     else:
-        _multiply_item(w, w.down[layer], RUN_GROUPS, inputs.wide, act.x, 1, fetch, item)
+        _multiply_item(w, w.down[layer], RUN_GROUPS, inputs.wide, act.x, 1, fetch, parts, item)
 
 
 @bare
@@ -354,7 +366,9 @@ def _run_head(
     items, done = _count_items(len(w.head), HEAD_RUN_GROUPS, last), 0
     item = claim(claims, phase, worker, items)
     while item >= 0:
-        _multiply_item(w, w.head, HEAD_RUN_GROUPS, last, act.logits, 0, nothing, item)
+        _multiply_item(
+            w, w.head, HEAD_RUN_GROUPS, last, act.logits, 0, nothing, act.parts[worker], item
+        )
         done += 1
         item = claim(claims, phase, worker, items)
     finish(claims, phase, worker, done, items)

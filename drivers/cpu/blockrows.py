@@ -24,15 +24,15 @@ from tokenix.drivers.cpu.lanes import (
     ROUND,
     VF32,
     VI32,
-    add_floats,
     exp_neg,
     fill,
     fold,
-    larger,
     load,
+    shift,
     size,
     splat,
     store,
+    switch,
 )
 from tokenix.drivers.cpu.rows import sum_squares
 from tokenix.drivers.cpu.tile import address, widen
@@ -41,6 +41,9 @@ VECTOR = LANES * 4
 """Bytes of 16 float32."""
 _NOTHING = 1e-30
 """A block whose numbers are all smaller has codes of zero."""
+_ROUNDED = int(np.full(BLOCK, ROUND, np.float32).view(np.int32).sum(dtype=np.int32))
+"""What the bits of 32 numbers add up to that were rounded by adding ROUND, less the numbers."""
+SWIGLU_ROWS = 4
 _HALF = np.empty(1, np.int16)
 _VI8 = ir.VectorType(I8, LANES)
 
@@ -55,26 +58,38 @@ class Rows8(NamedTuple):
 
 
 def _emit_quantize(b: Any, first: Any, second: Any, codes: Any, factors: Any, step: Any) -> None:
-    """A block, given as two registers."""
-    most = fold(b, larger(b, size(b, first), size(b, second)), larger)
+    """A block, given as two registers. What is largest is found among the bits without signs: as
+    whole numbers they have the same order, and what is not finite is above all numbers."""
+    bits = [b.and_(b.bitcast(x, VI32), fill(VI32, 0x7FFFFFFF)) for x in (first, second)]
+    most = b.bitcast(fold(b, _higher(b, *bits), _higher), F32)
     zero, tiny = ir.Constant(F32, 0.0), ir.Constant(F32, _NOTHING)
-    nothing = fill(VF32, 0.0)
-    strange = b.fadd(b.fmul(first, nothing), b.fmul(second, nothing))
     scale = b.fmul(most, ir.Constant(F32, float(np.float32(1 / 127))))
-    scale = b.fadd(scale, fold(b, strange, add_floats))
+    scale = b.fadd(scale, b.fmul(most, zero))
     inverse = b.fdiv(ir.Constant(F32, 127.0), most)
     inverse = splat(b, b.select(b.fcmp_ordered(">", most, tiny), inverse, zero))
     total = fill(VI32, 0)
     for half, x in enumerate((first, second)):
         shifted = b.bitcast(b.fadd(b.fmul(x, inverse), fill(VF32, ROUND)), VI32)
-        code = b.trunc(shifted, _VI8)
-        store(b, code, codes, LANES * half, 1)
-        total = b.add(total, b.sext(code, VI32))
-    count = fold(b, total, lambda b, x, y: b.add(x, y))
+        store(b, b.trunc(shifted, _VI8), codes, LANES * half, 1)
+        total = b.add(total, shifted)
+    count = b.sub(fold(b, total, _add), ir.Constant(I32, _ROUNDED))
     store(b, scale, factors)
     factors = b.add(factors, step)
     store(b, b.fmul(scale, b.sitofp(count, F32)), factors)
     store(b, b.mul(count, ir.Constant(I32, -128)), b.add(factors, step))
+
+
+def _higher(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.icmp_signed(">", x, y), x, y)
+
+
+def _add(b: Any, x: Any, y: Any) -> Any:
+    return b.add(x, y)
+
+
+def _scaled(b: Any, x: Any, scale: Any, weight: Any, offset: int) -> Any:
+    """x * scale * weight of 16 float32."""
+    return b.fmul(b.fmul(load(b, VF32, x, offset), splat(b, scale)), load(b, VF32, weight, offset))
 
 
 @intrinsic
@@ -91,45 +106,68 @@ def quantize_block(typing: Any, x: Any, codes: Any, factors: Any, step: Any) -> 
 
 @intrinsic
 def quantize_scaled(
-    typing: Any, x: Any, scale: Any, weight: Any, whole: Any, codes: Any, factors: Any, step: Any
+    typing: Any, x: Any, scale: Any, weight: Any, codes: Any, factors: Any, step: Any
 ) -> Any:
-    """x * scale * weight of 32 float32 each, quantized as `quantize_block` does; of 16, and as many
-    zeros, if `whole` is 0."""
+    """x * scale * weight of 32 float32 each, quantized as `quantize_block` does."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        x, scale, weight, whole, *rest = args
-        whole = b.icmp_signed("!=", whole, ir.Constant(I64, 0))
-        offset = b.select(whole, ir.Constant(I64, VECTOR), ir.Constant(I64, 0))
-        products = []
-        for here in (ir.Constant(I64, 0), offset):
-            scaled = b.fmul(load(b, VF32, b.add(x, here)), splat(b, scale))
-            products.append(b.fmul(scaled, load(b, VF32, b.add(weight, here))))
-        products[1] = b.select(whole, products[1], fill(VF32, 0.0))
+        x, scale, weight, *rest = args
+        products = [_scaled(b, x, scale, weight, offset) for offset in (0, VECTOR)]
         _emit_quantize(b, *products, *rest)
         return context.get_dummy_value()
 
-    numbers = [types.int64] * 5
-    return types.void(types.int64, types.float32, *numbers), codegen
+    return types.void(types.int64, types.float32, *[types.int64] * 4), codegen
 
 
 @intrinsic
-def swiglu_block(typing: Any, gate: Any, up: Any, codes: Any, factors: Any, step: Any) -> Any:
-    """silu(gate) * up of 32 float32 each, quantized as `quantize_block` does."""
+def quantize_half(
+    typing: Any, x: Any, scale: Any, weight: Any, codes: Any, factors: Any, step: Any
+) -> Any:
+    """Of 16 float32 each and as many zeros."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        gate, up, *rest = args
-        products = []
-        for offset in (0, VECTOR):
-            x = load(b, VF32, gate, offset)
-            small = exp_neg(b, b.fneg(size(b, x)))
-            above = b.fcmp_ordered(">", x, fill(VF32, 0.0))
-            share = b.select(above, fill(VF32, 1.0), small)
-            sigmoid = b.fdiv(share, b.fadd(fill(VF32, 1.0), small))
-            products.append(b.fmul(b.fmul(x, sigmoid), load(b, VF32, up, offset)))
-        _emit_quantize(b, *products, *rest)
+        x, scale, weight, *rest = args
+        _emit_quantize(b, _scaled(b, x, scale, weight, 0), fill(VF32, 0.0), *rest)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 5), codegen
+    return types.void(types.int64, types.float32, *[types.int64] * 4), codegen
+
+
+def _silu(b: Any, x: Any) -> Any:
+    """x * sigmoid(x), from exp(-|x|)."""
+    small = exp_neg(b, b.fneg(size(b, x)))
+    above = b.fcmp_ordered(">", x, fill(VF32, 0.0))
+    share = b.select(above, fill(VF32, 1.0), small)
+    return b.fmul(x, b.fdiv(share, b.fadd(fill(VF32, 1.0), small)))
+
+
+def _emit_swiglu(b: Any, rows: int, both: Any, stride: Any, rest: Any) -> None:
+    """A block of some rows. All are begun before one is ended: a row by itself would mostly wait
+    for its own results."""
+    begins = [b.add(both, b.mul(stride, ir.Constant(I64, row))) for row in range(rows)]
+    gates = [_silu(b, load(b, VF32, at, half)) for at in begins for half in (0, VECTOR)]
+    ups = [load(b, VF32, at, half) for at in begins for half in (2 * VECTOR, 3 * VECTOR)]
+    products = [b.fmul(gate, up) for gate, up in zip(gates, ups, strict=True)]
+    codes, factors, step = rest
+    for row in range(rows):
+        first, second = products[2 * row : 2 * row + 2]
+        places = shift(b, codes, BLOCK * row), shift(b, factors, 4 * row)
+        _emit_quantize(b, first, second, *places, step)
+
+
+@intrinsic
+def swiglu_rows(
+    typing: Any, rows: Any, both: Any, stride: Any, codes: Any, factors: Any, step: Any
+) -> Any:
+    """silu(gate) * up of a block of the first `rows` rows of a tile, 1 or SWIGLU_ROWS, quantized as
+    `quantize_block` does. both: 32 float32 of gate, then 32 of up; `stride` bytes apart."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        rows, both, stride, *rest = args
+        switch(b, rows, (1, SWIGLU_ROWS), lambda n: _emit_swiglu(b, n, both, stride, rest))
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), codegen
 
 
 @bare
@@ -163,17 +201,13 @@ def norm_row(x: Float32, weight: Float32, eps: float, rows: Rows8, row: int) -> 
     square = sum_squares(address(x), width // LANES)
     scale = np.float32(1.0 / np.sqrt(np.float64(square) / width + eps))
     codes, factors = tile_places(rows, row, 0)
-    for block in range(rows.codes.shape[1]):
-        at = 2 * VECTOR * block
-        quantize_scaled(
-            address(x) + at,
-            scale,
-            address(weight) + at,
-            1 if width - block * BLOCK >= BLOCK else 0,
-            codes + block * columns * BLOCK,
-            factors + block * columns * 12,
-            columns * 4,
-        )
+    at_x, at_weight, step = address(x), address(weight), columns * 4
+    for _ in range(width // BLOCK):
+        quantize_scaled(at_x, scale, at_weight, codes, factors, step)
+        at_x, at_weight = at_x + 2 * VECTOR, at_weight + 2 * VECTOR
+        codes, factors = codes + columns * BLOCK, factors + columns * 12
+    if width % BLOCK:
+        quantize_half(at_x, scale, at_weight, codes, factors, step)
 
 
 @kernel

@@ -17,7 +17,7 @@ its own row of weights and its own token only. Dots are exact, so how they are c
                                broadcast to all rows
     elsewhere                  portable code, the same bits
 
-LLVM never makes vpdpbusd of ordinary loops, hence the intrinsic. `tests/cpu/test_blocktile.py`
+LLVM never makes vpdpbusd of ordinary loops, hence the intrinsic. `tests/cpu/test_blocks.py`
 compares both with numpy.
 """
 
@@ -93,52 +93,67 @@ def _fetch_ahead(b: Any, at_ahead: Any, lines: Any) -> None:
     b.store(b.add(address, b.shl(lines, ir.Constant(I64, 6))), at_ahead)
 
 
-def _emit(b: Any, form: int, columns: int, vnni: bool, args: Any) -> None:
-    w, codes, factors, out, blocks, stride, adding, ahead, lines, more, more_lines = args
-    sums = [cgutils.alloca_once(b, VF32) for _ in range(columns)]
-    for total in sums:
-        b.store(fill(VF32, 0.0), total)
-    begins = (w, codes, factors, ahead, more)
-    steps = (BLOCK_BYTES[form], columns * BLOCK, 12 * columns)
-    places = [cgutils.alloca_once(b, I64) for _ in begins]
-    for place, begin in zip(places, begins, strict=True):
-        b.store(begin, place)
-    with cgutils.for_range(b, blocks, intp=I64):
-        at_w, at_code, at_factor = (b.load(place) for place in places[:3])
-        _fetch_ahead(b, places[3], lines)
-        _fetch_ahead(b, places[4], more_lines)
-        weights = _load_codes(b, form, at_w)
-        scale = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form], 32), VF32)
-        if form == NIBBLES:
-            low = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form] + 32, 32), VF32)
-        for t, total in enumerate(sums):
-            dot = fill(VI32, 0)
-            if form == BYTES:
-                dot = splat(b, load(b, I32, at_factor, 4 * (2 * columns + t)))
-            for quad in range(_QUADS):
-                four = load(b, I32, at_code, BLOCK * t + 4 * quad)
-                dot = dot_codes(b, vnni, dot, weights[quad], four)
-            own = b.fmul(scale, splat(b, load(b, F32, at_factor, 4 * t)))
-            value = fma(b, b.sitofp(dot, VF32), own, b.load(total))
-            if form == NIBBLES:
-                value = fma(b, low, splat(b, load(b, F32, at_factor, 4 * (columns + t))), value)
-            b.store(value, total)
-        for place, step in zip(places[:3], steps, strict=False):
-            b.store(shift(b, b.load(place), step), place)
-    with b.if_then(b.icmp_signed("!=", adding, ir.Constant(I64, 0))):
-        for t, total in enumerate(sums):
-            before = load(b, VF32, b.add(out, b.mul(stride, ir.Constant(I64, t))))
-            b.store(b.fadd(before, b.load(total)), total)
+def _emit_block(b: Any, form: int, vnni: bool, sums: list[Any], places: list[Any]) -> None:
+    """A block of the group, for each of the tile's rows."""
+    at_w, at_code, at_factor = places
+    columns = len(sums)
+    weights = _load_codes(b, form, at_w)
+    scale = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form], 32), VF32)
+    if form == NIBBLES:
+        low = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form] + 32, 32), VF32)
     for t, total in enumerate(sums):
-        store(b, b.load(total), b.add(out, b.mul(stride, ir.Constant(I64, t))))
+        dot = fill(VI32, 0)
+        if form == BYTES:
+            dot = splat(b, load(b, I32, at_factor, 4 * (2 * columns + t)))
+        for quad in range(_QUADS):
+            four = load(b, I32, at_code, BLOCK * t + 4 * quad)
+            dot = dot_codes(b, vnni, dot, weights[quad], four)
+        own = b.fmul(scale, splat(b, load(b, F32, at_factor, 4 * t)))
+        value = fma(b, b.sitofp(dot, VF32), own, b.load(total))
+        if form == NIBBLES:
+            value = fma(b, low, splat(b, load(b, F32, at_factor, 4 * (columns + t))), value)
+        b.store(value, total)
+
+
+def _emit(b: Any, form: int, columns: int, vnni: bool, args: Any) -> None:
+    """All tiles in one loop: called for each of them, the processor would end one before it begins
+    the next, a twentieth part of a tile of 18 blocks."""
+    w, codes, factors, out, tiles, blocks, stride, adding, ahead, lines, more, more_lines = args
+    sums = [cgutils.alloca_once(b, VF32) for _ in range(columns)]
+    at_w, at_more = (cgutils.alloca_once(b, I64) for _ in range(2))
+    begins = (codes, factors, out, ahead)
+    at_code, at_factor, at_out, at_ahead = (cgutils.alloca_once_value(b, each) for each in begins)
+    with cgutils.for_range(b, tiles, intp=I64) as loop:
+        for total in sums:
+            b.store(fill(VF32, 0.0), total)
+        b.store(w, at_w)
+        begin = load(b, I64, b.add(more, b.shl(loop.index, ir.Constant(I64, 3))), 0, 8)
+        b.store(begin, at_more)
+        nothing = ir.Constant(I64, 0)
+        own_lines = b.select(b.icmp_signed("==", begin, nothing), nothing, more_lines)
+        with cgutils.for_range(b, blocks, intp=I64):
+            _fetch_ahead(b, at_ahead, lines)
+            _fetch_ahead(b, at_more, own_lines)
+            places = (at_w, at_code, at_factor)
+            _emit_block(b, form, vnni, sums, [b.load(place) for place in places])
+            steps = (BLOCK_BYTES[form], columns * BLOCK, 12 * columns)
+            for place, step in zip(places, steps, strict=True):
+                b.store(shift(b, b.load(place), step), place)
+        with b.if_then(b.icmp_signed("!=", adding, ir.Constant(I64, 0))):
+            for t, total in enumerate(sums):
+                before = load(b, VF32, b.add(b.load(at_out), b.mul(stride, ir.Constant(I64, t))))
+                b.store(b.fadd(before, b.load(total)), total)
+        for total in sums:
+            store(b, b.load(total), b.load(at_out))
+            b.store(b.add(b.load(at_out), stride), at_out)
 
 
 @intrinsic
-def _any_tile(
-    typing: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any, blocks: Any,
-    stride: Any, adding: Any, ahead: Any, lines: Any, more: Any, more_lines: Any,
+def _any_tiles(
+    typing: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any, tiles: Any,
+    blocks: Any, stride: Any, adding: Any, ahead: Any, lines: Any, more: Any, more_lines: Any,
 ) -> Any:  # fmt: skip
-    """A tile of either format and any width, each in code of its own."""
+    """Tiles of either format and any width, each in code of its own."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         vnni = has_vnni(context)
@@ -150,13 +165,14 @@ def _any_tile(
         switch(b, args[0], (NIBBLES, BYTES), widths)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 13), codegen
+    return types.void(*[types.int64] * 14), codegen
 
 
 @intrinsic
 def _call(
     typing: Any, function: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any,
-    blocks: Any, stride: Any, adding: Any, ahead: Any, lines: Any, more: Any, more_lines: Any,
+    tiles: Any, blocks: Any, stride: Any, adding: Any, ahead: Any, lines: Any, more: Any,
+    more_lines: Any,
 ) -> Any:  # fmt: skip
     """What `tile_function` is the address of."""
 
@@ -164,10 +180,10 @@ def _call(
         call_address(b, args[0], args[1:])
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 14), codegen
+    return types.void(*[types.int64] * 15), codegen
 
 
-@entry_point(types.void(*[types.int64] * 13))
+@entry_point(types.void(*[types.int64] * 14))
 def tile_function(
     form: int,
     columns: int,
@@ -175,6 +191,7 @@ def tile_function(
     codes: int,
     factors: int,
     out: int,
+    tiles: int,
     blocks: int,
     stride: int,
     adding: int,
@@ -184,13 +201,14 @@ def tile_function(
     more_lines: int,
 ) -> None:
     """All tiles, in one function."""
-    _any_tile(
+    _any_tiles(
         form,
         columns,
         w,
         codes,
         factors,
         out,
+        tiles,
         blocks,
         stride,
         adding,
@@ -202,7 +220,7 @@ def tile_function(
 
 
 @bare
-def block_tile(
+def block_tiles(
     function: int,
     entry: int,
     start: int,
@@ -210,6 +228,7 @@ def block_tile(
     codes: int,
     factors: int,
     out: int,
+    tiles: int,
     blocks: int,
     stride: int,
     adding: int,
@@ -218,13 +237,13 @@ def block_tile(
     more: int,
     more_lines: int,
 ) -> None:
-    """One group for a tile of 1 to 8 token rows.
+    """One group for consecutive tiles of 1 to 8 token rows each.
 
     function: `tile_function()`; entry: of the group, see `blocks`; start: address of the weights;
-    codes, factors: addresses of the tile's; out: address of its first row's 16 outputs, rows
+    codes, factors: addresses of the first tile's; out: address of its first row's 16 outputs, rows
     `stride` bytes apart; adding: 0 stores the sums, 1 adds them to what is there; ahead: address of
-    weights that are read next, of which `lines` cache lines are asked for with each block; more:
-    of anything else that is, likewise.
+    weights that are read next, of which `lines` cache lines are asked for with each block of each
+    tile; more: address of int64 [tiles], of anything else that is during each tile, likewise, or 0.
     """
     form = entry & (ALIGNMENT - 1)
     w = start + entry - form
@@ -236,6 +255,7 @@ def block_tile(
         codes,
         factors,
         out,
+        tiles,
         blocks,
         stride,
         adding,

@@ -57,7 +57,7 @@ def test_codes_of_a_file_are_kept_as_they_are(kind, seed):
     np.testing.assert_allclose(values(found).reshape(5, 96), expected, atol=1e-6 * largest)
 
 
-def test_super_blocks_are_read_as_blocks(seed):
+def test_super_countare_read_as_blocks(seed):
     raw = raw_super_blocks(5, 512, np.random.default_rng(seed))
     found = blocks.read_codes("Q4_K", raw)
     expected = dequantize(raw, "Q4_K").reshape(5, 16, 32)
@@ -143,18 +143,63 @@ def test_what_is_not_finite_spoils_its_block(bad):
     assert (rows.codes == 0).all() and (rows.factors == 0).all()
 
 
+def empty_rows(width, columns):
+    """A tile."""
+    count = -(-width // 32)
+    return Rows8(
+        np.zeros((1, count, columns, 32), np.int8), np.zeros((1, count, 3, columns), np.float32)
+    )
+
+
+def plain_numbers(rows, count):
+    """What the codes of the first rows of a tile stand for, float32 [count, width]."""
+    scaled = rows.codes[0] * rows.factors[0, :, 0, :, None]
+    return scaled.transpose(1, 0, 2)[:count].reshape(count, -1)
+
+
+@pytest.mark.parametrize("width", [32, 80, 96])
+def test_a_norm_is_quantized_whatever_its_width(width, seed):
+    rng = np.random.default_rng(seed)
+    x, weight = rng.standard_normal((2, width)).astype(np.float32)
+    rows = empty_rows(width, 3)
+    blockrows.norm_row(x, weight, 1e-5, rows, 1)
+    expected = x / np.sqrt(np.mean(x.astype(np.float64) ** 2) + 1e-5) * weight
+    found = plain_numbers(rows, 2)[1]
+    np.testing.assert_allclose(found[:width], expected, atol=np.abs(expected).max() / 250)
+    assert (found[width:] == 0).all()
+
+
 @kernel
-def multiply(function, blob, entries, rows, out, adding, lines):
+def swiglu(some, both, rows, columns):
+    for first in range(0, len(both), some):
+        blockrows.swiglu_rows(
+            some, address(both) + first * 256, 256, address(rows.codes) + first * 32,
+            address(rows.factors) + first * 4, columns * 4,
+        )  # fmt: skip
+
+
+def test_rows_of_swiglu_have_the_bits_of_one(seed):
+    both = np.random.default_rng(seed).standard_normal((8, 64)).astype(np.float32)
+    alone, together = empty_rows(32, 8), empty_rows(32, 8)
+    swiglu(1, both, alone, 8)
+    swiglu(blockrows.SWIGLU_ROWS, both, together, 8)
+    assert (alone.codes == together.codes).all()
+    assert (alone.factors.view(np.int32) == together.factors.view(np.int32)).all()
+    gate, up = both[:, :32], both[:, 32:]
+    expected = gate / (1 + np.exp(-gate)) * up
+    np.testing.assert_allclose(plain_numbers(alone, 8), expected, atol=np.abs(expected).max() / 250)
+
+
+@kernel
+def multiply(function, blob, entries, rows, out, parts, adding, lines):
     tiles, count, columns, _ = rows.codes.shape
-    stride = out.shape[1] * 4
-    for t in range(tiles):
-        codes, factors = blockrows.tile_places(rows, t * columns, 0)
-        for group in range(len(entries)):
-            at = address(out) + t * columns * stride + group * 64
-            blocktile.block_tile(
-                function, entries[group], address(blob), columns, codes, factors, at, count, stride,
-                adding, address(blob), lines, address(blob), lines,
-            )  # fmt: skip
+    codes, factors = blockrows.tile_places(rows, 0, 0)
+    for group in range(len(entries)):
+        blocktile.block_tiles(
+            function, entries[group], address(blob), columns, codes, factors,
+            address(out) + group * 64, tiles, count, out.shape[1] * 4, adding, address(blob), lines,
+            address(parts), lines,
+        )  # fmt: skip
 
 
 def plain_multiply(found, rows, count):
@@ -181,14 +226,15 @@ def plain_multiply(found, rows, count):
 def test_a_tile_has_the_bits_of_numpy(kind, columns, seed):
     found = blocks.read_codes(kind, raw_blocks(kind, 20, 96, np.random.default_rng(seed)))
     blob, entries = packed_blob(found)
-    count = columns + 1
+    count = 2 * columns + 1
     _, rows = token_rows(count, 96, columns, seed)
-    out = np.zeros((2 * columns, 32), np.float32)
+    out = np.zeros((3 * columns, 32), np.float32)
+    parts = np.full(3, blob.ctypes.data)
     function = blocktile.tile_function()
-    multiply(function, blob, entries, rows, out, 0, 2)
+    multiply(function, blob, entries, rows, out, parts, 0, 2)
     expected = plain_multiply(found, rows, count)
     assert (out[:count, :20].view(np.int32) == expected.view(np.int32)).all()
-    multiply(function, blob, entries, rows, out, 1, 0)
+    multiply(function, blob, entries, rows, out, parts, 1, 0)
     assert (out[:count, :20] == expected + expected).all()
 
 
