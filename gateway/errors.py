@@ -15,6 +15,9 @@ from tokenix.syscalls.types import ExitReason, ReadResult
 
 INVALID: Final = "invalid_request_error"
 
+MESSAGE_CHARS: Final = 600
+"""Of a message, which may quote what its reader has sent."""
+
 
 class ErrorInfo(msgspec.Struct, frozen=True):
     """The error of an answer."""
@@ -45,6 +48,7 @@ class ApiError(Exception):
         retry_after_s: float | None = None,
         close: bool = False,
     ) -> None:
+        message = _quotable(message)
         super().__init__(message)
         self.status = status
         self.info = ErrorInfo(message, type, param, code)
@@ -71,6 +75,15 @@ class ApiError(Exception):
         if self.close:
             found.append((b"connection", b"close"))
         return found
+
+
+def _quotable(message: str) -> str:
+    """One line of bounded length."""
+    if len(message) > MESSAGE_CHARS:
+        message = f"{message[: MESSAGE_CHARS - 100]} ... {message[-90:]}"
+    if message.isprintable():
+        return message
+    return "".join(char if char.isprintable() else " " for char in message)
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:

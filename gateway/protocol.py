@@ -24,6 +24,10 @@ UNSENT_BYTES: Final = 64 << 10
 hide from the kernel how far its reader is."""
 
 
+PIPELINED: Final = 16
+"""Requests that may wait behind the one that is being answered before nothing more is read. Where
+nothing is read, nobody notices that the client hangs up."""
+
 BODY: Final = "tokenix.body"
 """An extension of the scope (ASGI's "extensions"): the `Body` of its response."""
 
@@ -85,6 +89,8 @@ class Connection(HttpToolsProtocol):
         self._plain_head = b""
         """Of a request that asks for an upgrade: its head without that."""
         self._late: asyncio.TimerHandle | None = None
+        self._answered: RequestResponseCycle | None = None
+        """The request that is being answered, or was last; `cycle` is the one that came last."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -96,6 +102,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        self._cut_off()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -139,6 +146,21 @@ class Connection(HttpToolsProtocol):
             super().on_headers_complete()
             extensions: Any = {BODY: Body(self.cycle)}
             self.scope["extensions"] = extensions
+            if len(self.pipeline) <= PIPELINED:
+                self.flow.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _cut_off(self) -> None:
+        """Whoever answers a request is told that its client is gone. Uvicorn only knows of the
+        request that came last, and there may be others before it."""
+        self.pipeline.clear()
+        cycle = self._answered
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
 
     def on_body(self, body: bytes) -> None:
         if not self._refused:
@@ -184,12 +206,12 @@ class Connection(HttpToolsProtocol):
         hung up."""
         self._unwatch()
         self._reading, self._refused = False, True
-        cycle = self.cycle
-        if cycle is not None and cycle.more_body and not (cycle.response_started or self.pipeline):
-            cycle.response_complete = True
-            cycle.disconnected = True
-            cycle.message_event.set()
-        if cycle is None or cycle.response_complete:
+        cycle = self._answered
+        waits = cycle is None or cycle.response_complete
+        if cycle is not None and cycle.more_body and not cycle.response_started:
+            waits = True  # it is the one at fault
+        self._cut_off()
+        if waits:
             body = error.body
             lines = [STATUS_LINE[error.status]]
             headers = [*error.headers, (b"content-length", str(len(body)).encode())]

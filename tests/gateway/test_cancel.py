@@ -49,6 +49,17 @@ def test_while_it_is_stopped(gateway: Gateway, k: Syscalls, stream: bool) -> Non
     rest(k)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_while_further_requests_wait_behind_it(gateway: Gateway, k: Syscalls, stream: bool) -> None:
+    wire = gateway.chat(stream=stream, **LONG)
+    (process,) = until(k.ps)
+    k.kill(process.pid, tokenix.SIGSTOP)  # so that it does not end by itself
+    for _ in range(3):
+        wire.send("GET", "/v1/models")
+    wire.close()
+    rest(k)
+
+
 def test_one_of_several_answers(gateway: Gateway, k: Syscalls) -> None:
     wire = gateway.chat(stream=True, n=4, **{**LONG, "max_tokens": 100})
     until(lambda: len(k.ps()) == 4)

@@ -8,6 +8,7 @@ import openai
 import pytest
 
 import tokenix
+from tokenix.gateway.errors import MESSAGE_CHARS
 from tokenix.gateway.tools import CallFinder
 from tokenix.models.tokenizer import Tokenizer
 from tokenix.syscalls.inproc import Syscalls
@@ -209,6 +210,14 @@ def test_an_unknown_model(gateway: Gateway) -> None:
         error = wire.error()
         assert wire.status == 404 and error["code"] == "model_not_found"
         assert error["param"] == "model"
+
+
+@pytest.mark.parametrize("said", ["x" * 100_000, "a\r\nb\x1b[31m", "\u2028\u202e"])
+def test_what_is_quoted_is_one_line_of_bounded_length(gateway: Gateway, said: str) -> None:
+    with gateway.chat(messages=[{"role": said, "content": "x"}]) as wire:
+        error = wire.error()
+        assert error["param"] == "messages[0].role" and "Invalid enum value" in error["message"]
+        assert error["message"].isprintable() and len(error["message"]) <= MESSAGE_CHARS
 
 
 WORDS: list[tuple[str, bytes, str]] = [
