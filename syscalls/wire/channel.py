@@ -7,6 +7,7 @@ many frames go out with one write. That place is a thread (`threaded.py`) or the
 import errno
 import os
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -30,6 +31,9 @@ PING_S = 15.0
 """A server that owes an answer and was not heard of for so long is asked whether it is there."""
 SILENT_S = 120.0
 """... and given up after so long."""
+GREETING_S = 1.0
+"""A server that has not greeted for so long is looked at, and again after as long: if its process
+is stopped, it will not."""
 
 _open: "weakref.WeakSet[Channel]" = weakref.WeakSet()
 
@@ -186,13 +190,19 @@ class Channel(ABC):
         if not self._owed():
             return None
         silent_s = time.monotonic() - self._heard_s
-        return max(0.0, (SILENT_S if self._pinged else PING_S) - silent_s)
+        left_s = max(0.0, (SILENT_S if self._pinged else PING_S) - silent_s)
+        return left_s if self.welcome.done() else min(left_s, GREETING_S)
 
     def _check_silence(self) -> KernelError | None:
         if not self._owed():
             self._heard_s = time.monotonic()
             return None
         silent_s = time.monotonic() - self._heard_s
+        if silent_s > GREETING_S and not self.welcome.done():
+            pid = _stopped_peer(self._socket)
+            if pid is not None:
+                what = f"the kernel at {self.path} is stopped, and answers nothing"
+                return KernelError(errno.ETIMEDOUT, f"{what}; let it go on: kill -CONT {pid}")
         if silent_s > SILENT_S:
             return self._gone(f"it has not answered for {SILENT_S:g} s")
         if silent_s > PING_S and not self._pinged:
@@ -251,6 +261,18 @@ def _connect(path: Path) -> socket.socket:
         what = problem.strerror or str(problem)
         raise KernelError(problem.errno, f"cannot connect to {path}: {what}") from None
     return connecting
+
+
+def _stopped_peer(connection: socket.socket) -> int | None:
+    """The process that listens at the other end, if it is stopped by a signal or a debugger; None
+    also where nothing can be known of it."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid = int.from_bytes(credentials[:4], sys.byteorder, signed=True)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return pid if stat.rpartition(") ")[2][:1] in ("T", "t") else None
 
 
 def _program() -> str:

@@ -1,7 +1,11 @@
 """A server that does not answer, or answers nonsense: the client gives up, and says why."""
 
+import asyncio
 import errno
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,6 +58,39 @@ def test_no_welcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(TimeoutError, match=r"has not answered for 0\.1 s"),
     ):
         tokenix.connect(path)
+
+
+LISTEN = """import socket, sys
+one = socket.socket(socket.AF_UNIX)
+one.bind(sys.argv[1])
+one.listen()
+print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_stopped_kernel_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "GREETING_S", 0.05)
+    path = str(tmp_path / "k.sock")
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTEN, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as kernel:
+        try:
+            assert kernel.stdout is not None and kernel.stdout.readline()
+            monkeypatch.setattr(client, "WELCOME_S", 0.2)
+            with pytest.raises(TimeoutError, match="has not answered"):
+                tokenix.connect(path)
+            monkeypatch.setattr(client, "WELCOME_S", 600.0)
+            kernel.send_signal(signal.SIGSTOP)
+            words = f"is stopped, and answers nothing; let it go on: kill -CONT {kernel.pid}"
+            with pytest.raises(TimeoutError, match=words):
+                tokenix.connect(path)
+            with pytest.raises(TimeoutError, match=words):
+                asyncio.run(tokenix.aio.connect(path))  # type: ignore[arg-type]
+        finally:
+            kernel.kill()
 
 
 def test_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
