@@ -17,21 +17,27 @@ from tokenix.drivers.cuda.check.case import WRITTEN, Case
 from tokenix.drivers.cuda.check.kernels import check_attention, check_kernels
 from tokenix.drivers.cuda.check.link import check_launches, check_link
 from tokenix.drivers.cuda.check.model import check_model
+from tokenix.drivers.cuda.check.numbers import check_numbers, divergence
 from tokenix.drivers.cuda.check.report import Report, read_lines
 from tokenix.drivers.cuda.check.setup import SHAPES as REAL_SHAPES
-from tokenix.drivers.cuda.check.setup import Setup, every_kernel
+from tokenix.drivers.cuda.check.setup import Setup, Sizes, Subject, every_kernel, shipped_subject
 from tokenix.drivers.cuda.kernels.pages import DIMS, Page
 from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
 from tokenix.drivers.cuda.probe import find_gpu
 from tokenix.tests.cuda import rig
 from tokenix.tests.cuda.fake import CpuDense, Twin, twin_kernels
 from tokenix.tests.cuda.twins import TWINS
+from tokenix.tests.device.machine import words
 
 SHAPES = (
     Shape("f32", "f32", 2, 2, 64),
     Shape("f16", "f16", 6, 2, 64, bias=True),
     Shape("bf16", "bf16", 4, 1, 80, norm=True),
 )
+
+
+def subject():
+    return Subject(rig.TINY, rig.WEIGHTS, words(300, rig.TINY.vocab_tokens))
 
 
 def twins_of(driver, shape):
@@ -56,6 +62,9 @@ SMALL = Setup(
     batches=(1, 2),
     context=48,
     swapped_tokens=64,
+    subject=subject,
+    sizes=Sizes(windows=3, prefilled=21, decoded=6),
+    narrow=("f16",),
     real=False,
     seeds=1,
     demo=(sys.executable, "-c", "print('all streams were in time')"),
@@ -158,6 +167,46 @@ def test_a_model_is_measured(fake, report):
                  "plain torch, batch 1: times ours"):  # fmt: skip
         assert name in found
     assert (fake.used_bytes, rig.failures()) == (0, [])
+
+
+@pytest.mark.timeout(400)
+def test_what_a_model_says_is_compared_with_the_cpu(fake, report):
+    check_numbers(report, SMALL)
+    assert figures(report) == {
+        "tokens": 18, "greedy tokens in float32 unlike the CPU's": 0,
+        "KL of f16 logits, mean": figures(report)["KL of f16 logits, mean"],
+        "KL of f16 logits, worst": figures(report)["KL of f16 logits, worst"],
+        "tokens in f16 changed by swap": 0, "tokens in f16 changed by recompute": 0,
+    }  # fmt: skip
+    assert 0 < figures(report)["KL of f16 logits, mean"] < 1e-4
+    assert report.missed() == [] and (fake.used_bytes, rig.failures()) == (0, [])
+
+
+def test_what_a_model_says_wrongly_is_counted(fake, report, monkeypatch):
+    """Attention that reads the page before: on the GPU alone."""
+    plain = TWINS["decode"]
+
+    def astray(twin, grid, values):
+        plain(twin, grid, {**values, "positions": values["positions"] + 4})
+
+    monkeypatch.setitem(TWINS, "decode", astray)
+    check_numbers(report, SMALL)
+    assert {line.name for line in report.missed()} >= {
+        "greedy tokens in float32 unlike the CPU's", "KL of f16 logits, mean",
+    }  # fmt: skip
+
+
+def test_a_divergence_is_that_of_distributions():
+    wanted = np.log(np.array([[0.5, 0.25, 0.25]], np.float32)) + 3
+    found = np.log(np.array([[0.25, 0.5, 0.25]], np.float32)) - 5
+    assert (
+        np.allclose(divergence(wanted, found), 0.25 * np.log(2)) and divergence(found, found) == 0
+    )
+
+
+def test_the_shipped_text_is_long_enough():
+    sizes = Setup(REAL_SHAPES).sizes
+    assert len(shipped_subject().tokens) >= sizes.windows * (sizes.prefilled + sizes.decoded)
 
 
 def test_all_parts_run_one_after_another(fake, report):

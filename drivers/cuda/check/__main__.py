@@ -31,7 +31,17 @@ PACKAGES = (
     "nvidia-nvjitlink", "nvidia-cuda-nvrtc",
 )  # fmt: skip
 OPS = ("append", "decode", "combine", "prefill", "sample")
-PARTS = (*OPS, "sanitizer", "attention", "link", "launches", "model", "ranks", "overload")
+PARTS = (
+    *OPS,
+    "sanitizer",
+    "attention",
+    "link",
+    "launches",
+    "numbers",
+    "model",
+    "ranks",
+    "overload",
+)
 
 LIMIT_S = 480.0
 """Of all parts."""
@@ -105,6 +115,7 @@ def run(report: Report, gpu: Gpu, parts: Sequence[str], seed: int, setup: "Setup
     from tokenix.drivers.cuda.check.kernels import check_attention, check_kernels, check_sanitizer
     from tokenix.drivers.cuda.check.link import check_launches, check_link
     from tokenix.drivers.cuda.check.model import check_model
+    from tokenix.drivers.cuda.check.numbers import check_numbers
     from tokenix.drivers.cuda.check.ranks import check_ranks
     from tokenix.drivers.cuda.driver import CudaDriver
 
@@ -115,6 +126,7 @@ def run(report: Report, gpu: Gpu, parts: Sequence[str], seed: int, setup: "Setup
         "attention": lambda: check_attention(report, driver, setup),
         "link": lambda: check_link(report, driver, setup),
         "launches": lambda: check_launches(report, driver, setup),
+        "numbers": lambda: check_numbers(report, setup),
         "model": lambda: check_model(report, setup),
         "ranks": lambda: check_ranks(report, setup),
         "overload": lambda: check_overload(report, setup),

@@ -2,15 +2,14 @@
 torch, prefill, and pages that leave and come back while others decode."""
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenix.drivers.cuda.check.bench import Bench
 from tokenix.drivers.cuda.check.kernels import measure_memory
 from tokenix.drivers.cuda.check.report import Report
 from tokenix.drivers.cuda.check.setup import Setup
@@ -20,26 +19,20 @@ from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.cuda.matrix import multiply
 from tokenix.drivers.cuda.sizing import count_bytes
 from tokenix.drivers.ops import (
-    Command,
-    Completion,
-    CopyDone,
     CopyIn,
     CopyOut,
     Decodes,
     Forward,
-    ForwardDone,
     PageIn,
     PageOut,
-    Row,
     SampleSpec,
     TableDelta,
 )
 from tokenix.drivers.sampling import SamplingParams
-from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
+from tokenix.mm.ids import Pfn, Pid, Slot
 from tokenix.models.config import ModelConfig
 from tokenix.models.tensor_names import expected_shapes
 
-PATIENCE_S = 120.0
 STEPS = 12
 """Of one figure; the first three are left out: they warm up and capture."""
 
@@ -66,48 +59,6 @@ class Noise:
     def quantized(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
         tensor = self.float32(name)
         return "F32", tensor.reshape(tensor.shape[0], -1).view(np.uint8)
-
-
-@dataclass
-class Bench:
-    """A device, and a way to wait for it."""
-
-    device: CudaDevice
-    _woken: threading.Event = field(default_factory=threading.Event)
-    _done: dict[Ticket, Completion] = field(default_factory=dict)
-    _tickets: int = 0
-
-    def __post_init__(self) -> None:
-        self.device.set_wake(self._woken.set)
-
-    def ticket(self) -> Ticket:
-        self._tickets += 1
-        return Ticket(self._tickets)
-
-    def start(self, command: Command) -> None:
-        self.device.submit(command, 0.0)
-
-    def wait(self, ticket: Ticket) -> Completion:
-        until = time.monotonic() + PATIENCE_S
-        while ticket not in self._done:
-            self._woken.clear()
-            for completion in self.device.poll(0.0):
-                self._done[completion.ticket] = completion
-            if ticket not in self._done and not self._woken.wait(until - time.monotonic()):
-                raise TimeoutError(f"the GPU does not answer within {PATIENCE_S:g} s")
-        return self._done.pop(ticket)
-
-    def forward(
-        self, decodes: Decodes, rows: tuple[Row, ...] = (), tables: tuple[TableDelta, ...] = ()
-    ) -> float:
-        """Seconds of a pass."""
-        began = time.perf_counter()
-        ticket = self.ticket()
-        self.start(Forward(ticket, rows, tables, decodes=decodes))
-        done = self.wait(ticket)
-        if not isinstance(done, ForwardDone):
-            raise RuntimeError(f"a pass has failed: {done}")
-        return time.perf_counter() - began
 
 
 def check_model(report: Report, setup: Setup) -> None:
@@ -190,26 +141,16 @@ def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[in
     back = tuple(PageIn(Slot(i), 1, Pfn(first + pages + i)) for i in range(pages))
     size = pages * device._arena.shape.stride_bytes
 
-    def timed(*commands: Command) -> float:
-        began = time.perf_counter()
-        for command in commands:
-            bench.start(command)
-        for command in commands:
-            done = bench.wait(command.ticket)  # type: ignore[union-attr]
-            if not isinstance(done, CopyDone):
-                raise RuntimeError(f"a copy has failed: {done}")
-        return time.perf_counter() - began
+    def best(*makes: Callable[[], CopyIn | CopyOut]) -> float:
+        return min(bench.copy(*(make() for make in makes)) for _ in range(3))
 
-    def best(*makes: Callable[[], Command]) -> float:
-        return min(timed(*(make() for make in makes)) for _ in range(3))
-
-    def leave() -> Command:
+    def leave() -> CopyOut:
         return CopyOut(bench.ticket(), out)
 
-    def leave_beside() -> Command:
+    def leave_beside() -> CopyOut:
         return CopyOut(bench.ticket(), beside)
 
-    def come() -> Command:
+    def come() -> CopyIn:
         return CopyIn(bench.ticket(), back)
 
     link_out_s, link_in_s = _link_s(device, first, size)
@@ -227,7 +168,7 @@ def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[in
     report.add("both ways, of the slower one", 2 * max(out_s, in_s) / both_s, least=least)
     _layers_in(report, device, setup, first, pages, link_in_s)
     last = out[-1:]
-    tail_s = [timed(CopyOut(bench.ticket(), last)) for _ in range(20)]
+    tail_s = [bench.copy(CopyOut(bench.ticket(), last)) for _ in range(20)]
     most = min(steps.values()) * 1e3 if setup.real and steps else None
     report.add("the last page of a preempted stream, p95", _p95(tail_s) * 1e3, "ms", most=most)
 

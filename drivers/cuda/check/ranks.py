@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tokenix.drivers.cuda.check.model import Bench, Noise, time_decode
+from tokenix.drivers.cuda.check.bench import Bench
+from tokenix.drivers.cuda.check.model import Noise, time_decode
 from tokenix.drivers.cuda.check.report import Report
 from tokenix.drivers.cuda.check.setup import Setup
 from tokenix.drivers.cuda.device import CudaDevice
@@ -13,7 +14,7 @@ from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.cuda.probe import count_gpus
 from tokenix.drivers.cuda.ranks.device import ParallelDevice
 from tokenix.drivers.cuda.ranks.shard import list_counts
-from tokenix.drivers.ops import Decodes, Forward, ForwardDone, Row, Sampled, SampleSpec, TableDelta
+from tokenix.drivers.ops import Decodes, Forward, Row, Sampled, SampleSpec, TableDelta
 from tokenix.drivers.sampling import SamplingParams
 from tokenix.mm.ids import Pfn, Pid
 from tokenix.models.config import ModelConfig
@@ -95,10 +96,7 @@ def _draw(bench: Bench, vocab: int) -> list[float]:
         TableDelta(pid, 0, tuple(Pfn(3 * i + page) for page in range(3)))
         for i, pid in enumerate(pids)
     )
-    ticket = bench.ticket()
-    bench.start(Forward(ticket, rows, tables))
-    done = bench.wait(ticket)
-    assert isinstance(done, ForwardDone), done
+    done = bench.run(rows, tables)
     bench.start(Forward(bench.ticket(), (), (), tuple(pids)))
     results = [result for result in done.results if isinstance(result, Sampled)]
     assert len(results) == PROMPTS, done

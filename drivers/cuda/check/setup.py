@@ -1,7 +1,7 @@
 """How large the check is, and of what: on a GPU, or small on a fake one for the tests."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,6 +9,7 @@ from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.dense import DenseKind
 from tokenix.drivers.cuda.device import MakeDense, MakeKernels, compiled_kernels, torch_dense
 from tokenix.drivers.cuda.driver import CudaDriver
+from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.cuda.kernels.cubins import Cubins, default_folder
 from tokenix.drivers.cuda.kernels.pages import Page
 from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
@@ -17,6 +18,7 @@ from tokenix.drivers.cuda.ranks.peers import Backend
 from tokenix.drivers.cuda.trial import choose_kernels
 from tokenix.drivers.kvkind import KvKind
 from tokenix.models.config import ModelConfig, RopeConfig
+from tokenix.models.weights import Weights
 
 KernelsOf = Callable[[CudaDriver, Shape], Mapping[str, Kernel]]
 Offers = Iterator[tuple[str, Callable[[], Kernel]]]
@@ -66,6 +68,42 @@ LLAMA_8B = ModelConfig(
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """A model that says something, and a text as its tokens."""
+
+    config: ModelConfig
+    weights: Weights
+    tokens: Sequence[int]
+
+
+def shipped_subject() -> Subject:
+    """The shipped model, and documentation of the standard library."""
+    import argparse
+    import decimal
+    import subprocess
+
+    from tokenix.models.registry import load_image
+
+    image = load_image("smollm2")
+    text = "\n".join(str(module.__doc__) for module in (argparse, subprocess, decimal))
+    return Subject(image.config, image.weights, image.tokenizer.encode(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Windows of a text: some tokens at once, the others one by one."""
+
+    windows: int = 8
+    prefilled: int = 72
+    decoded: int = 32
+
+    @property
+    def pages(self) -> int:
+        """Of a window."""
+        return -(-(self.prefilled + self.decoded) // PAGE_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """Sizes of all parts of the check."""
 
@@ -85,6 +123,10 @@ class Setup:
     batches: tuple[int, ...] = (1, 8, 32, 128, 256)
     context: int = 1024
     swapped_tokens: int = 4096
+    subject: Callable[[], Subject] = shipped_subject
+    sizes: Sizes = Sizes()
+    narrow: tuple[DenseKind, ...] = ("bf16",)
+    """What the subject is computed in besides float32."""
     real: bool = True
     """Whether figures have bounds."""
     demo: tuple[str, ...] = DEMO
