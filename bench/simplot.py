@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tokenix.bench.picture import save
 from tokenix.bench.simulate import Result
 from tokenix.bench.sweep import Sweep
 
@@ -128,7 +129,7 @@ def _figure(path: str | Path, columns: int) -> Iterator[list[Any]]:
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=7)
     figure.tight_layout()
-    figure.savefig(Path(path), dpi=DPI, metadata={"Software": None})
+    save(figure, path, dpi=DPI, metadata={"Software": None})
     pyplot.close(figure)
 
 

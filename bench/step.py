@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tokenix.bench.picture import save
 from tokenix.syscalls.crowd import Crowd
 
 ARRIVALS = 32
@@ -107,5 +108,5 @@ def plot(report: Report, path: str | Path) -> None:
     axis.grid(alpha=0.3)
     axis.legend()
     figure.tight_layout()
-    figure.savefig(Path(path), dpi=110)
+    save(figure, path, dpi=110)
     pyplot.close(figure)

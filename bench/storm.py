@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenix.bench.metrics import TTFT_TARGET_S, percentile
+from tokenix.bench.picture import save
 from tokenix.bench.reader import count_stalls
 
 RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -197,7 +198,7 @@ def plot(report: Report, path: str | Path) -> None:
         axis.legend(fontsize=7)
     figure.suptitle(report.where)
     figure.tight_layout()
-    figure.savefig(Path(path), dpi=110)
+    save(figure, path, dpi=110)
     pyplot.close(figure)
 
 

@@ -68,6 +68,8 @@ def sweep(
     if what not in AXES:
         raise ValueError(f"nothing to sweep is called {what!r}; there are {', '.join(AXES)}")
     chosen = tuple(AXES[what] if values is None else values)
+    if what == "seed" and not all(value.is_integer() for value in chosen):
+        raise ValueError(f"seeds are whole numbers, not {', '.join(map(str, chosen))}")
     jobs = sweep_jobs(what, base, trace, policies, chosen, size)
     results = run_jobs({base.trace: trace}, jobs, processes, progress)
     return Sweep(what, base, chosen, tuple(policies), tuple(results))

@@ -59,5 +59,5 @@ def check_image(path: Path | None) -> None:
         raise UsageError(f"--plot {path}: it must end in one of .{', .'.join(sorted(known))}")
     if not path.parent.is_dir():
         raise Failure(f"--plot {path}: No such file or directory: {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if not os.access(path.resolve().parent, os.W_OK):
         raise Failure(f"--plot {path}: Permission denied")

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -87,6 +87,7 @@ def simulate_all(plan: SimPlan, as_json: bool, plot: Path | None, jobs: int) -> 
     check_image(plot)
     try:
         trace = read_trace(plan.trace)
+        _check_weights(plan.weights, trace)
         setups = plan.setups(_catalog(plan.presets))
         _check_size(setups[0].machine)
         with bars(len(setups)) as progress:
@@ -109,6 +110,17 @@ def simulate_all(plan: SimPlan, as_json: bool, plot: Path | None, jobs: int) -> 
             file=sys.stderr,
         )
     return OK
+
+
+def _check_weights(weights: Mapping[str, float], trace: Trace) -> None:
+    """ValueError: a weight is of nobody."""
+    tenants = sorted({request.tenant for request in trace.requests})
+    for name in weights:
+        if name not in tenants:
+            shown = ", ".join(tenants[:5]) + (" and others" if len(tenants) > 5 else "")
+            raise ValueError(
+                f"--weight: no tenant of {trace.name} is called {name!r}; there are {shown}"
+            )
 
 
 def _check_size(machine: SimOptions) -> None:

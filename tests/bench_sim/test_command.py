@@ -57,7 +57,8 @@ def test_a_table_for_people_and_what_was_left_out(
         (["--set", "margin_s"], "NAME=NUMBER"),
         (["--set", "nonsense=1"], "nonsense"),
         (["--weight", "7"], "NAME=NUMBER"),
-        (["--weight", "7=0"], "weight is positive"),
+        (["--weight", "default=0"], "weight is positive"),
+        (["--weight", "ann=2"], "no tenant of trace is called 'ann'; there are default"),
         (["--copy-contention", "-1"], "copy_contention must not be negative"),
         (["--warmup", "1e6"], "no request"),
         (["--duration", "0"], "duration must be positive"),
@@ -104,11 +105,21 @@ def test_a_hyphen_is_no_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--trace" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("base", [["--load", "0"], ["--pool", "nan"], ["--pool", "1e9"]])
+@pytest.mark.parametrize(
+    "base",
+    [
+        ["--load", "0"],
+        ["--pool", "nan"],
+        ["--pool", "1e9"],
+        ["--what", "seed", "--values", "1,1.5"],
+    ],
+)
 def test_a_sweep_around_nothing(
     trace: Path, base: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["sim", "sweep", "--trace", str(trace), "--what", "link", "--values", "3"]
+    words = ["sim", "sweep", "--trace", str(trace)]
+    if "--what" not in base:
+        words += ["--what", "link", "--values", "3"]
     assert main([*words, *base]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
