@@ -27,6 +27,7 @@ def render(
     whether the template has a place for calls and their results. ApiError 400."""
     if len(messages) > limits.messages:
         raise invalid(f"at most {limits.messages} messages, not {len(messages)}", "messages")
+    _check_results(messages)
     made = [_message(message, i, knows_tools) for i, message in enumerate(messages)]
     if sum(len(message["content"]) for message in made) > limits.prompt_chars:
         raise invalid(
@@ -41,6 +42,27 @@ def render(
         else:
             made.insert(0, {"role": "system", "content": text})
     return made
+
+
+def _check_results(messages: Sequence[ChatMessage]) -> None:
+    """ApiError 400 for what a tool is said to have given where nobody had called it."""
+    called: set[str] = set()
+    for number, message in enumerate(messages):
+        where = f"messages[{number}]"
+        if message.role != "tool":
+            calls = message.tool_calls if message.role == "assistant" else None
+            called = {call.id for call in calls or ()}
+        elif not called:
+            raise invalid(
+                f"{where}: role tool follows on a message of the assistant with tool_calls",
+                f"{where}.role",
+            )
+        elif message.tool_call_id not in called:
+            raise invalid(
+                f"{where}.tool_call_id is of no call of the message before; there are "
+                f"{', '.join(sorted(called))}",
+                f"{where}.tool_call_id",
+            )
 
 
 def _message(message: ChatMessage, number: int, knows_tools: bool) -> dict[str, Any]:

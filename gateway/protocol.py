@@ -140,6 +140,7 @@ class Connection(HttpToolsProtocol):
             return
         lines = sum(len(name) + len(value) + 4 for name, value in self.headers)
         self._check_size(len(self.url) + lines)
+        self._check_host()
         self._reading = False
         self._unwatch()
         if not self._refused:
@@ -178,6 +179,13 @@ class Connection(HttpToolsProtocol):
                 431, f"the headers are larger than {limit} bytes", code="headers_too_large",
                 close=True,
             ))  # fmt: skip
+
+    def _check_host(self) -> None:
+        """Of HTTP/1.1 each request says once whom it is for (RFC 9112, 3.2)."""
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if self.parser.get_http_version() == "1.1" and hosts != 1 and not self._refused:
+            what = "two Host headers" if hosts else "no Host header"
+            self._refuse(invalid(f"the request has {what}; send one", code="invalid_http"))
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(invalid("this is not an HTTP request", code="invalid_http"))

@@ -18,6 +18,8 @@ CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 DEEP = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
 FUNCTION = {"type": "function", "function": {"name": "f"}}
+CALLED = {"role": "assistant", "tool_calls": [
+    {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}  # fmt: skip
 
 BAD: dict[str, tuple[str, Any, str | None]] = {
     "not JSON": (CHAT, b"{", None),
@@ -52,6 +54,14 @@ BAD: dict[str, tuple[str, Any, str | None]] = {
     "a choice that is none": (CHAT, {"tools": [FUNCTION], "tool_choice": {
         "type": "function", "function": {"name": "g"}}}, "tool_choice"),
     "two tools of one name": (CHAT, {"tools": [FUNCTION, FUNCTION]}, "tools"),
+    "what no tool was called for": (CHAT, {"messages": [*HELLO, {
+        "role": "tool", "tool_call_id": "1", "content": "x"}]}, "messages[1].role"),
+    "what another call was for": (CHAT, {"messages": [CALLED, {
+        "role": "tool", "tool_call_id": "2", "content": "x"}]}, "messages[1].tool_call_id"),
+    "what was given long after a call": (CHAT, {"messages": [CALLED, *HELLO, {
+        "role": "tool", "tool_call_id": "1", "content": "x"}]}, "messages[2].role"),
+    "for which call is not said": (CHAT, {"messages": [CALLED, {
+        "role": "tool", "content": "x"}]}, "messages[1].tool_call_id"),
     "a tier that is none": (CHAT, {"service_tier": "gold"}, "service_tier"),
     "a reader that stands still": (CHAT, {"reader_tokens_per_s": 0}, "reader_tokens_per_s"),
     "echo": (TEXT, {"echo": True}, "echo"),

@@ -58,6 +58,26 @@ def test_an_upgrade_is_not_made_and_nothing_is_lost(gateway: Gateway, k: Syscall
     rest(k)
 
 
+HOSTS = [
+    (b"HTTP/1.1", b"", 400),
+    (b"HTTP/1.1", b"Host: a\r\nHost: b\r\n", 400),
+    (b"HTTP/1.1", b"Host: a\r\n", 200),
+    (b"HTTP/1.1", b"host:\r\n", 200),
+    (b"HTTP/1.0", b"", 200),
+]
+
+
+@pytest.mark.parametrize(("version", "hosts", "status"), HOSTS)
+def test_a_request_says_once_whom_it_is_for(
+    gateway: Gateway, version: bytes, hosts: bytes, status: int
+) -> None:
+    with Wire(gateway.port) as wire:
+        wire.socket.sendall(b"GET /health %b\r\n%b\r\n" % (version, hosts))
+        assert wire.head().status == status
+        if status == 400:
+            assert "Host header" in wire.error()["message"] and wire.closed()
+
+
 @pytest.mark.parametrize("chunks", [b"zz\r\nxx\r\n", b"2\r\nabc\r\n", b"-1\r\n", b"f" * 40])
 def test_a_body_in_broken_chunks_is_answered(gateway: Gateway, chunks: bytes) -> None:
     chunked = {"Content-Length": "", "Transfer-Encoding": "chunked"}
