@@ -61,8 +61,8 @@ class Intake:
 
     def take(self, command: Forward, running: bool = False) -> Batch:
         """Change the tables; the rows, with a fault for each one that cannot run. `running`: the
-        forward before has not told its tokens, and what goes on with good rows of it finds them
-        itself; else they are put in here."""
+        tokens of the forward before are not known here, and what goes on with good rows of it finds
+        them itself; else they are put in here."""
         for pid in command.drop:
             self.tables.drop(pid)
         bad: dict[Pid, str] = {}
@@ -70,7 +70,9 @@ class Intake:
             wrong = self.tables.apply(delta)
             if wrong is not None:
                 bad[delta.pid] = wrong
-        rows = tuple(self._known(row) if _is_coming(row) else row for row in command.all_rows())
+        rows = command.all_rows()
+        if not running:
+            rows = tuple(self._known(row) if _is_coming(row) else row for row in rows)
         pids = [row.pid for row in rows]
         assert len(set(pids)) == len(pids), "two rows of one process in a forward"
         results: list[Sampled | RowFault | None] = []
@@ -107,7 +109,7 @@ class Intake:
             return f"pid {row.pid} passes the context of {self.max_position} tokens"
         if _is_coming(row):
             at = self._find_before(row)
-            if running and at is not None and self._before.results[at] is None:
+            if running and at is not None and not isinstance(self._before.results[at], RowFault):
                 return None
             return f"pid {row.pid} goes on with row {drawn_by(row.tokens[0])}, which drew nothing"
         if min(row.tokens) < 0 or max(row.tokens) >= self._vocab_tokens:

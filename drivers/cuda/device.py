@@ -29,7 +29,7 @@ from tokenix.drivers.cuda.trial import choose_kernels
 from tokenix.drivers.cuda.weights import DeviceWeights
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.faults import Faults
-from tokenix.drivers.intake import Intake
+from tokenix.drivers.intake import Batch, Intake
 from tokenix.drivers.kvkind import KvKind
 from tokenix.drivers.ops import (
     CopyFrame,
@@ -191,14 +191,16 @@ class CudaDevice(QueuedDevice):
             MAX_PASS_TOKENS, MAX_ROWS, max_position, peers,
         )  # fmt: skip
         later(self._layers.close)
-        drawing: Drawing | Undrawn = Undrawn()
-        if self._rank.shard.index == 0:
+        drawing: Drawing | Undrawn
+        if self._rank.shard.index > 0:
+            drawing = Undrawn(driver, self._stream)
+        else:
             logits = self._layers.buffers.address("logits")
             drawing = Drawing(
                 driver, launcher, self._inputs, logits, self._layers.buffers.address("drawn"),
                 MAX_ROWS, config.vocab_tokens,
             )  # fmt: skip
-            later(drawing.close)
+        later(drawing.close)
         self._step = ModelStep(dense, launcher, self._tables, self._inputs, self._layers, drawing)
         later(driver.sync, self._stream)  # there may be a forward that nobody has waited for
 
@@ -229,7 +231,7 @@ class CudaDevice(QueuedDevice):
             copy_in_s_per_page=found.copy_in_s_per_page,
             copy_out_s_per_page=found.copy_out_s_per_page,
             notes=self._notes,
-            depth=2 if self._rank is ALONE else 1,
+            depth=2,
         )
 
     def _release(self) -> None:
@@ -249,18 +251,23 @@ class CudaDevice(QueuedDevice):
             self._computed.sync()
 
     def _launch(self, command: Forward) -> Answer:
-        """Ranks go step by step."""
-        return self._queue(command).done if self._rank is ALONE else super()._launch(command)
+        return self._queue(command).done
+
+    def _tell(self, command: Forward, batch: Batch) -> Callable[[], None]:
+        """Let other ranks run it too. What is returned waits for them."""
+        return _nobody
 
     def _queue(self, command: Forward) -> Pass:
         """Change the tables, queue the rows that can be run and the drawing of their tokens."""
         before = self._last
         if before is not None and not (before.sure and len(command.all_rows()) <= MAX_ROWS):
             before.done()
-        running = before is not None and before.is_running
+        # Other ranks than the first never know tokens of their own device.
+        running = before is not None and (before.is_running or self._rank.shard.index > 0)
         batch = self._intake.take(command, running)
         good = batch.good()
         try:
+            others = self._tell(command, batch)
             if self._tables.update(command.tables, self._inputs, self._stream):
                 self._layers.find_tables()
                 self._step.forget_graphs()
@@ -270,7 +277,7 @@ class CudaDevice(QueuedDevice):
             self._computed.rise()
             self._computed.sync()  # nothing reads the inputs of this step any more
             raise
-        self._last = Pass(command, batch, take, self._step.is_sure(good))
+        self._last = Pass(command, batch, take, others, self._step.is_sure(good))
         return self._last
 
     def _copy_frame(self, command: CopyFrame) -> None:
@@ -299,6 +306,10 @@ class CudaDevice(QueuedDevice):
     def _copy_in(self, pages: Sequence[PageIn]) -> list[str | None]:
         self._driver.enter()
         return self._lanes.load(pages)
+
+
+def _nobody() -> None:
+    """Who is alone waits for nobody."""
 
 
 def _as_memory_error(error: BaseException) -> BaseException:

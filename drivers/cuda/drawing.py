@@ -131,7 +131,17 @@ class Drawing:
 
 class Undrawn:
     """What the other ranks have in place of it: their part of the logits is where tokens are drawn
-    (`ranks/`), and what is drawn there comes back as the next tokens."""
+    (`ranks/`), and what is drawn there comes to their device, or back as the next tokens."""
+
+    def __init__(self, driver: CudaDriver, stream: Any) -> None:
+        self._driver = driver
+        self._stream = stream
+        self._ends = [driver.event() for _ in range(2)]
+        self._turn = 0
+
+    def close(self) -> None:
+        for event in self._ends:
+            self._driver.destroy_event(event)
 
     def write(self, rows: Sequence[Row], padded: int) -> None:
         pass
@@ -140,7 +150,16 @@ class Undrawn:
         pass
 
     def fetch(self, rows: Sequence[Row]) -> Take:
-        return lambda: [Sampled(0)] * len(rows)
+        """What it takes is the end of the pass."""
+        end = self._ends[self._turn]
+        self._turn = 1 - self._turn
+        self._driver.record(end, self._stream)
+
+        def take() -> list[Sampled | RowFault]:
+            self._driver.sync_event(end)
+            return [Sampled(0)] * len(rows)
+
+        return take
 
 
 _PARAMETERS = ("temperature", "top_k", "top_p", "min_p", "seeds")

@@ -173,6 +173,11 @@ class Layers:
         """Logits of the first `count` rows of that buffer."""
         self._dense.run(partial(self._head, self.buffers[source][:count]))
 
+    def share(self, count: int) -> None:
+        """The first `count` tokens that rank 0 has drawn, to where all ranks look for them."""
+        if self._peers is not None:
+            self._dense.run(partial(self._peers.share, self.buffers["drawn"][:count]))
+
     def _attend(self, blocks: dict[str, Block], rows: int, splits: int) -> None:
         """In turns of as many rows as have room for their splits."""
         config, inputs, buffers = self._config, self._inputs.device, self.buffers

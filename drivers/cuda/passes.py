@@ -1,5 +1,7 @@
 """A forward that was queued on the GPU: its answer is there when its tokens are."""
 
+from collections.abc import Callable
+
 from tokenix.drivers.cuda.drawing import Take
 from tokenix.drivers.intake import Batch
 from tokenix.drivers.ops import Forward, ForwardDone
@@ -7,10 +9,12 @@ from tokenix.mm.ids import Pid
 
 
 class Pass:
-    """`batch` in flight; `take` waits for what it draws. `sure`: the next pass may be queued before
-    that, and finds the tokens on the device."""
+    """`batch` in flight; `take` waits for what it draws, `others` for other ranks. `sure`: the next
+    pass may be queued before that, and finds the tokens on the device."""
 
-    def __init__(self, command: Forward, batch: Batch, take: Take, sure: bool) -> None:
+    def __init__(
+        self, command: Forward, batch: Batch, take: Take, others: Callable[[], None], sure: bool
+    ) -> None:
         self.sure = sure
         drawing = [row.pid for row in batch.good() if row.sample is not None]
         self.places: dict[Pid, int] = {pid: place for place, pid in enumerate(drawing)}
@@ -18,6 +22,7 @@ class Pass:
         self._command = command
         self._batch = batch
         self._take = take
+        self._others = others
         self._done: ForwardDone | None = None
 
     @property
@@ -28,5 +33,7 @@ class Pass:
     def done(self) -> ForwardDone:
         """Wait for it."""
         if self._done is None:
-            self._done = self._batch.done(self._command, self._take())
+            drawn = self._take()
+            self._others()
+            self._done = self._batch.done(self._command, drawn)
         return self._done

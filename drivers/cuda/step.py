@@ -110,6 +110,7 @@ class ModelStep:
             self._layers.run(bucket, splits)
             self._layers.head(bucket, "x")
             self._drawing.enqueue(bucket)
+            self._layers.share(bucket)
 
         if key not in self._graphs:
             self._graphs[key] = None
@@ -157,6 +158,7 @@ class ModelStep:
         if asking:
             self._layers.head(len(asking))
             self._drawing.enqueue(len(asking))
+            self._layers.share(len(asking))
         return self._drawing.fetch(asking)
 
 

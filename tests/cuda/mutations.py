@@ -6,6 +6,7 @@ from tokenix.tests.cuda_kernels.mutations import Mutation
 SWAP, DEVICE, MODEL = "test_swap.py", "test_device.py", "test_model.py"
 AHEAD = "test_ahead.py"
 DRIVER = "test_driver.py"
+RANKS = "../cuda_ranks/test_device.py"
 
 MUTATIONS = [
     Mutation(
@@ -114,6 +115,21 @@ MUTATIONS = [
         "tokens are told before they are drawn",
         "drawing.py", "        self._driver.sync_event(drawn)\n", "",
         f"{AHEAD}::test_tokens_stay_on_the_device",
+    ),
+    Mutation(
+        "other ranks go on with what their own device has in place of drawn tokens",
+        "layers.py", "if self._peers is not None:\n            self._dense.run", "if False:\n"
+        "            self._dense.run", f"{RANKS}::test_tokens_stay_on_all_devices",
+    ),
+    Mutation(
+        "other ranks take their own tokens for known",
+        "device.py", " or self._rank.shard.index > 0", "",
+        f"{RANKS}::test_tokens_stay_on_all_devices",
+    ),
+    Mutation(
+        "a pass is told before other ranks have ended it",
+        "passes.py", "            self._others()\n", "",
+        f"{RANKS}::test_a_pass_has_ended_when_it_has_on_all_ranks",
     ),
     Mutation(
         "padding of a bucket is a row like others",

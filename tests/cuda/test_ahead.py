@@ -1,13 +1,10 @@
 """Two passes in flight on the fake GPU: the second finds on the device what the first has drawn."""
 
-import threading
-
 import pytest
 
-from tokenix.drivers.faults import Faults
 from tokenix.drivers.sampling import SamplingParams
 from tokenix.tests.cuda import rig
-from tokenix.tests.device.line import Line
+from tokenix.tests.device.line import Gate, Line
 from tokenix.tests.device.machine import Harness, Machine, words
 
 pytestmark = pytest.mark.timeout(400)
@@ -20,23 +17,6 @@ PLAIN = [
     SamplingParams(temperature=1.5, top_p=0.97, seed=5),
 ]
 STEPS = 9
-
-
-class Gate(Faults):
-    """The first command after `shut` waits until `open`: what is behind it is there by then."""
-
-    def __init__(self):
-        self._free = threading.Event()
-        self._free.set()
-
-    def shut(self):
-        self._free.clear()
-
-    def open(self):
-        self._free.set()
-
-    def before(self, command):
-        assert self._free.wait(60.0)
 
 
 @pytest.fixture

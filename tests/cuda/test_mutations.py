@@ -20,7 +20,7 @@ def test_there_is_what_is_to_be_changed(mutation):
     source = (ROOT / DRIVER / mutation.file).read_text(encoding="utf-8")
     assert mutation.old in source
     path, name = mutation.test.split("::")
-    assert f"def {name}(" in Path(__file__).with_name(path).read_text(encoding="utf-8")
+    assert f"def {name}(" in (Path(__file__).parent / path).read_text(encoding="utf-8")
 
 
 def overlay(folder):

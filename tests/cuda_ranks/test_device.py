@@ -15,6 +15,7 @@ from tokenix.drivers.ops import CopyDone, CopyFailed, RowFault
 from tokenix.drivers.sampling import SamplingParams
 from tokenix.tests.cuda import fake as fakes
 from tokenix.tests.cuda import rig
+from tokenix.tests.device.line import Gate, Line
 from tokenix.tests.device.machine import GREEDY, Harness, Machine, same, words
 
 fakes.load()
@@ -35,12 +36,18 @@ def machine(make):
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+def gate():
+    """Of the ranks' compute thread."""
+    return Gate()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory, gate):
     fakes.load().reset()
     place = tmp_path_factory.mktemp("meeting")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(place))
-        made = machine(lambda f, s: parts.device(RANKS, frames=f, host_slots=s))
+        made = machine(lambda f, s: parts.device(RANKS, frames=f, host_slots=s, faults=gate))
     assert list(place.iterdir()) == [], "torch would look for it when it forgets the group"
     yield made
     made.close()
@@ -193,6 +200,72 @@ def test_a_row_that_cannot_run_fails_alone(ranks, plain):
     assert isinstance(results[-1], RowFault)
     ranks.decode(*good, tokens=NEW - 1)
     assert equal([proc.drawn for proc in good], plain)
+
+
+PLAIN = [
+    SamplingParams(),
+    SamplingParams(temperature=0.8, seed=3),
+    SamplingParams(temperature=1.5, top_p=0.97, seed=5),
+]
+
+
+def streams(bench):
+    return [
+        bench.proc(words(7 + 5 * i, VOCAB, i), range(4 * i, 4 * i + 4), params)
+        for i, params in enumerate(PLAIN)
+    ]
+
+
+def test_tokens_stay_on_all_devices(ranks, one, gate):
+    """The second pass is there before the first has told what it draws."""
+    told, ahead, line = streams(one), streams(ranks), Line(ranks)
+    one.decode(*told, tokens=2 * NEW)
+    gate.shut()
+    line.launch(ahead)
+    for n in range(2 * NEW - 1):
+        line.launch(ahead[:: -1 if n % 2 else 1])
+        gate.open()
+        line.land()
+        gate.shut()
+    gate.open()
+    line.land()
+    assert [proc.drawn for proc in ahead] == [proc.drawn for proc in told]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_ranks_agree_on_rows_of_the_pass_before(ranks, one, gate, asks):
+    """Where a row of it cannot run, and where the host must see one before it goes on."""
+    drawn = []
+    for bench in (one, ranks):
+        strange = bench.proc(words(40, VOCAB), range(20, 23) if asks else [20], SAMPLED)
+        goes_on, line = streams(bench)[1], Line(bench)
+        gate.shut()
+        line.launch([strange, goes_on])
+        line.launch([goes_on])
+        gate.open()
+        first, second = line.land(), line.land()
+        assert isinstance(first[0], RowFault) is not asks
+        drawn.append((first[1], second[0]))
+    assert drawn[0] == drawn[1]
+
+
+def test_a_pass_has_ended_when_it_has_on_all_ranks(ranks, monkeypatch):
+    """Until then its frames are nobody else's."""
+    waited, team = [], ranks.device._team
+    asking = team.ask
+
+    def ask(command):
+        asked = asking(command)
+        waiting = asked.wait
+        asked.wait = lambda: (waited.append(command.ticket), waiting())
+        return asked
+
+    monkeypatch.setattr(team, "ask", ask)
+    proc = streams(ranks)[0]
+    for _ in range(2):
+        ticket = ranks.start(proc)
+        done = ranks.wait(ticket)
+        assert waited.pop() == ticket == done.ticket and not waited
 
 
 def test_matrices_in_8_bits_are_so_on_all_ranks():

@@ -1,9 +1,12 @@
 """Processes whose forwards are in flight two at a time."""
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 
+from tokenix.drivers.faults import Faults
 from tokenix.drivers.ops import (
+    Command,
     Decodes,
     Forward,
     ForwardDone,
@@ -15,6 +18,24 @@ from tokenix.drivers.ops import (
 )
 from tokenix.mm.ids import Ticket
 from tokenix.tests.device.machine import Machine, Proc
+
+
+class Gate(Faults):
+    """The first command after `shut` waits until `open`: what is behind it is there by then."""
+
+    def __init__(self) -> None:
+        self._free = threading.Event()
+        self._free.set()
+
+    def shut(self) -> None:
+        self._free.clear()
+
+    def open(self) -> None:
+        self._free.set()
+
+    def before(self, command: Command) -> str | None:
+        assert self._free.wait(60.0)
+        return None
 
 
 class Line:

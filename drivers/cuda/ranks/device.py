@@ -19,6 +19,7 @@ from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.cuda.matrix import Fp8Use
 from tokenix.drivers.cuda.probe import check_count
 from tokenix.drivers.cuda.ranks.lanes import LeadingLanes
+from tokenix.drivers.cuda.ranks.messages import forward_of
 from tokenix.drivers.cuda.ranks.peers import Backend, Peers
 from tokenix.drivers.cuda.ranks.rank import Rank
 from tokenix.drivers.cuda.ranks.shard import Shard, ShardWeights, check_shards
@@ -26,8 +27,10 @@ from tokenix.drivers.cuda.ranks.spec import MemberSpec
 from tokenix.drivers.cuda.ranks.team import RanksLost, Team
 from tokenix.drivers.cuda.swap import SwapLanes
 from tokenix.drivers.faults import Faults
+from tokenix.drivers.intake import Batch
 from tokenix.drivers.kvkind import KvKind
-from tokenix.drivers.ops import CopyFrame, Forward, ForwardDone, Poison
+from tokenix.drivers.ops import CopyFrame, DeviceFault, Forward, ForwardDone, Poison
+from tokenix.drivers.queued import Answer
 from tokenix.models.config import ModelConfig
 from tokenix.models.weights import Weights
 
@@ -121,13 +124,30 @@ class ParallelDevice(CudaDevice):
     # ---- on the compute thread ----
 
     def _forward(self, command: Forward) -> ForwardDone:
-        asked = self._team.ask(command)
+        with self._losing():
+            return super()._forward(command)
+
+    def _launch(self, command: Forward) -> Answer:
+        with self._losing():
+            answer = super()._launch(command)
+
+        def wait() -> ForwardDone | DeviceFault:
+            with self._losing():
+                return answer()
+
+        return wait
+
+    def _tell(self, command: Forward, batch: Batch) -> Callable[[], None]:
+        """Tokens that are known by now are put in; what cannot run here runs nowhere."""
+        return self._team.ask(forward_of(command, batch)).wait
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """The others are in the middle of a pass that fails here, or whose end nobody awaits."""
         try:
-            done = super()._forward(command)
+            yield
         except Exception as error:
             raise self._team.lose(error) from None
-        asked.wait()
-        return done
 
     def _copy_frame(self, command: CopyFrame) -> None:
         asked = self._team.ask(command)

@@ -2,18 +2,20 @@
 command, msgpack over a socket pair of their own.
 
 A pass says which tokens run where, and which rows draw; what is drawn, and how, is rank 0's affair.
+Rank 0 has looked at its rows: one that cannot run has no tokens, and a token that is `drawn_by` the
+pass before is on every device by then.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
+from tokenix.drivers.intake import Batch
 from tokenix.drivers.ops import (
     Command,
     CopyFrame,
     CopyIn,
     CopyOut,
-    Decodes,
     Forward,
     PageIn,
     PageOut,
@@ -36,10 +38,6 @@ class Pass(msgspec.Struct, tag="pass", array_like=True, frozen=True):
     """A Forward."""
 
     ticket: Ticket
-    pids: Sequence[Pid]
-    starts: Sequence[int]
-    tokens: Sequence[int]
-    """Of the decodes, like starts."""
     rows: Sequence[tuple[Pid, int, Sequence[int], bool]]
     """(pid, start, tokens, whether it draws)."""
     tables: Sequence[tuple[Pid, int, Sequence[Pfn]]]
@@ -122,17 +120,23 @@ def read_report(data: bytes) -> Report:
     return _REPORTS.decode(data)
 
 
+def forward_of(command: Forward, batch: Batch) -> Forward:
+    """A forward whose rows rank 0 has looked at, as other ranks are to run it."""
+    looked_at = zip(batch.rows, batch.results, strict=True)
+    rows = tuple(
+        row if fault is None else msgspec.structs.replace(row, tokens=(), sample=None)
+        for row, fault in looked_at
+    )
+    return Forward(command.ticket, rows, command.tables, command.drop)
+
+
 def request_of(command: Command, ticket: Ticket) -> Request:
     """What other ranks must know of a command."""
     match command:
         case Forward():
-            some = command.decodes
             return Pass(
                 ticket,
-                some.pids,
-                some.starts,
-                some.tokens,
-                [(r.pid, r.start, r.tokens, r.sample is not None) for r in command.rows],
+                [(r.pid, r.start, r.tokens, r.sample is not None) for r in command.all_rows()],
                 [(delta.pid, delta.keep, delta.frames) for delta in command.tables],
                 command.drop,
             )
@@ -160,9 +164,6 @@ def command_of(request: Request) -> Command:
                 ),
                 tuple(TableDelta(pid, keep, tuple(pfns)) for pid, keep, pfns in request.tables),
                 tuple(request.drop),
-                Decodes(
-                    request.pids, request.starts, request.tokens, (_DRAWS,) * len(request.pids)
-                ),
             )
         case Duplicate():
             return CopyFrame(request.ticket, request.src, request.dst)

@@ -1,4 +1,5 @@
-"""What the GPUs of a device tell each other in a pass: sums and rows of tensors, through torch.
+"""What the GPUs of a device tell each other in a pass: sums, rows of tensors and drawn tokens,
+through torch.
 
 NCCL on GPUs, ordered with the stream that torch has, so that graphs capture it; gloo where torch
 is on the CPU. A peer that is gone leaves the others waiting on the GPU for ever: `abort` lets go of
@@ -37,6 +38,8 @@ class Peers:
             self._group = _gloo(store, index, count, patience_s)
         self._gathering = distributed.GatherOptions()
         self._gathering.rootRank = 0
+        self._sharing = distributed.BroadcastOptions()
+        self._sharing.rootRank = 0
 
     def sum(self, x: "torch.Tensor") -> "torch.Tensor":
         """x, which becomes the sum of all ranks' x."""
@@ -51,6 +54,10 @@ class Peers:
         parts = part.new_empty((self._group.size(), *part.shape))
         self._group.gather([list(parts.unbind(0))], [part], self._gathering).wait()
         return parts.transpose(0, 1).reshape(len(part), -1)
+
+    def share(self, x: "torch.Tensor") -> None:
+        """x becomes rank 0's x."""
+        self._group.broadcast([x], self._sharing).wait()
 
     def abort(self) -> None:
         """Fail what is under way and all that comes. Any thread may."""

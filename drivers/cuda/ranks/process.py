@@ -36,7 +36,8 @@ from tokenix.drivers.cuda.ranks.shard import ShardWeights
 from tokenix.drivers.cuda.ranks.spec import MemberSpec
 from tokenix.drivers.cuda.rates import Rates
 from tokenix.drivers.cuda.swap import SwapLanes
-from tokenix.drivers.ops import Completion, CopyFailed, DeviceFault
+from tokenix.drivers.intake import Batch
+from tokenix.drivers.ops import Completion, CopyFailed, DeviceFault, Forward
 
 
 class Member(CudaDevice):
@@ -56,6 +57,11 @@ class Member(CudaDevice):
 
     def _open_lanes(self, offset_bytes: int) -> SwapLanes:
         return MemberLanes(self._driver, self._arena, self._slots, self._computed, offset_bytes)
+
+    def _tell(self, command: Forward, batch: Batch) -> Callable[[], None]:
+        for row, fault in zip(batch.rows, batch.results, strict=True):
+            assert (fault is None) == bool(row.tokens), f"rank 0 has seen another row: {fault}"
+        return super()._tell(command, batch)
 
     def _find_rates(self) -> Rates:
         return Rates(0.0, 0.0, 0.0, 0.0)  # rank 0 measures all together
