@@ -15,10 +15,11 @@ changes no weight.
 import numpy as np
 
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
-from tokenix.drivers.cpu.keytile import AHEAD, MAX_SLOTS, divide, softmax
+from tokenix.drivers.cpu.keytile import AHEAD, MAX_SLOTS
 from tokenix.drivers.cpu.kvformat import PageLayout
-from tokenix.drivers.cpu.kvpages import count_columns, find_places, score_keys, sum_values
+from tokenix.drivers.cpu.kvpages import find_places, score_keys, sum_values
 from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.softmax import divide, softmax
 from tokenix.drivers.cpu.tile import address, widen
 
 
@@ -26,17 +27,14 @@ from tokenix.drivers.cpu.tile import address, widen
 def _pack_queries(
     q: Float32, token: int, queries: int, head: int, group: int, dim: int, packed: Float32
 ) -> None:
-    """Slots (query, head) of q [tokens, heads * dim] into packed [dim / 16, columns, 16]; columns
-    behind them are zero."""
-    parts, columns = packed.shape[0], packed.shape[1]
+    """Slots (query, head) of q [tokens, heads * dim] into packed [dim / 16, slots, 16]."""
+    parts, slots = packed.shape[0], packed.shape[1]
     to, row = address(packed), LANES * 4
     for i in range(queries):
         at = address(q) + ((token + i) * q.shape[1] + head * dim) * 4
         for g in range(group):
             for part in range(parts):
-                widen(q, at + (g * parts + part) * row, to + (part * columns + i * group + g) * row)
-    for part in range(parts):
-        packed[part, queries * group :] = np.float32(0.0)
+                widen(q, at + (g * parts + part) * row, to + (part * slots + i * group + g) * row)
 
 
 @bare
@@ -44,7 +42,7 @@ def _add_mass(
     weights: Float32, normal: Float32, first: int, keys: int, page_tokens: int, mass: Float32
 ) -> None:
     """mass [at least the pages of `keys`] += softmax weights of the slots from `first` on, summed
-    by page. weights [blocks, columns, 16 keys] and normal [slots], their sums."""
+    by page. weights [blocks, slots, 16 keys] and normal [slots], their sums."""
     for slot in range(first, len(normal)):
         for start in range(0, keys, page_tokens):
             total = np.float32(0.0)
@@ -82,7 +80,7 @@ def _write(
 def count_scratch(dim: int, keys: int) -> int:
     """float32 that an item of attention to so many keys works with, at most."""
     padded = -(-keys // LANES) * LANES
-    return MAX_SLOTS * (2 * dim + padded + 1)
+    return MAX_SLOTS * (2 * dim + padded + 1 + max(dim // LANES, padded))
 
 
 def count_places(keys: int) -> int:
@@ -92,7 +90,6 @@ def count_places(keys: int) -> int:
 
 @bare
 def _attend_block(
-    arena: Array,
     places: Int64,
     pages: PageLayout,
     q: Float32,
@@ -109,22 +106,18 @@ def _attend_block(
     looks at goes to masses[block[4], rest], if it asks."""
     token, position, queries = block[1], block[2], block[3]
     slots = queries * group
-    columns = count_columns(arena, slots)
     keys = position + queries
     key_blocks = (keys + LANES - 1) // LANES
-    packed, left = _carve(scratch, dim // LANES, columns)
-    sums, left = _carve(left, columns, dim // LANES)
-    scores, left = _carve(left, key_blocks, columns)
-    normal = left[:slots]
+    packed, left = _carve(scratch, dim // LANES, slots)
+    sums, left = _carve(left, slots, dim // LANES)
+    scores, left = _carve(left, key_blocks, slots)
+    normal, spare = left[:slots], left[slots:]
     _pack_queries(q, token, queries, head, group, dim, packed)
-    score_keys(arena, places, pages, packed, scores)
-    for slot in range(slots):
-        own_keys = position + slot // group + 1
-        at = address(scores) + slot * LANES * 4
-        normal[slot] = softmax(at, columns * LANES * 4, own_keys, key_blocks)
+    score_keys(places, pages, packed, scores, spare)
+    softmax(address(scores), slots, group, position, key_blocks, address(normal))
     if block[4] >= 0:
         _add_mass(scores, normal, slots - group, keys, pages.page_tokens, masses[block[4], rest])
-    sum_values(arena, places, pages, keys, scores, sums)
+    sum_values(places, pages, keys, scores, sums, spare)
     _write(sums, normal, group, token, head * dim, out)
 
 
@@ -200,7 +193,6 @@ def attend_item(
     block, rest = item // (kv_heads * parts), item % (kv_heads * parts)
     kv_head, part = rest // parts, rest % parts
     _attend_block(
-        arena,
         _find_reads(arena, layer_base, pages, tables, blocks, kv_heads, parts, item, places),
         pages,
         q,

@@ -33,19 +33,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenix.drivers.cpu.jit import Array, Float32, Int64, kernel
+from tokenix.drivers.cpu.jit import Array, Float32, kernel
 from tokenix.drivers.cpu.keytile import tiles_of
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import (
-    CONTINUE,
-    OVERWRITE,
-    address,
-    fma,
-    nearest,
-    store_rounded,
-    tile,
-    widen,
-)
+from tokenix.drivers.cpu.tile import address, nearest, store_rounded
 from tokenix.drivers.kvkind import KvKind
 
 PLAIN, INT8, FP8, INT4 = 0, 1, 2, 3
@@ -92,7 +83,7 @@ class PageLayout(NamedTuple):
     block_bytes: int
     head_bytes: int
     tiles: int
-    """Of numbers as they are: `keytile.tiles_of`, in this process."""
+    """`keytile.tiles_of`, in this process."""
 
 
 def layout_of(kind: KvKind, page_tokens: int, head_dim: int) -> PageLayout:
@@ -108,7 +99,7 @@ def layout_of(kind: KvKind, page_tokens: int, head_dim: int) -> PageLayout:
     codes = LANES * head_dim * bits // 8
     block = codes + 2 * LANES * scales
     head = page_tokens // LANES * block
-    tiles = tiles_of(form.stored)
+    tiles = tiles_of(kind)
     return PageLayout(form.kind, page_tokens, bits, groups, codes, block, head, tiles)
 
 
@@ -119,8 +110,6 @@ def find_block(frame_bytes: int, frame: int, pages: PageLayout, inside: int) -> 
 
 
 _BF16 = np.empty(1, np.uint16)
-_AS_INT8, _AS_FP8 = np.empty(1, np.int8), np.empty(1, np.uint8)
-_AS_KEYS4, _AS_VALUES4 = np.empty(1, np.uint32), np.empty(1, np.uint64)
 
 _LARGEST_INT8, _LARGEST_INT4 = np.float32(127.0), np.float32(15.0)
 _LARGEST_FP8 = np.float32(1.75)
@@ -251,104 +240,3 @@ def _hadamard(x: Float32) -> None:
                 a, b = x[i], x[i + half]
                 x[i], x[i + half] = a + b, a - b
         half *= 2
-
-
-@kernel
-def _code_tile(
-    kind: int,
-    keys: bool,
-    columns: int,
-    w: int,
-    x: int,
-    out: int,
-    count: int,
-    stride: int,
-    mode: int,
-) -> None:
-    """A tile over codes, of the K or the V page."""
-    if kind == INT8:
-        tile(_AS_INT8, columns, w, x, out, count, stride, mode)
-    elif kind == FP8:
-        tile(_AS_FP8, columns, w, x, out, count, stride, mode)
-    elif keys:
-        tile(_AS_KEYS4, columns, w, x, out, count, stride, mode)
-    else:
-        tile(_AS_VALUES4, columns, w, x, out, count, stride, mode)
-
-
-@kernel
-def score_codes(
-    arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
-) -> None:
-    """`kvpages.score_keys` for codes."""
-    parts, columns, _ = packed.shape
-    dim = parts * LANES
-    group = dim // pages.groups
-    turned = np.empty((dim, columns), np.float32)
-    for d in range(dim):
-        for slot in range(columns):
-            turned[d, slot] = packed[d // LANES, slot, d % LANES]
-    at_q = address(turned)
-    dots = np.empty((columns, LANES), np.float32)
-    scale, low = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
-    totals = np.zeros((pages.groups, columns), np.float32)
-    for d in range(dim):
-        for slot in range(columns):
-            totals[d // group, slot] += turned[d, slot]
-    for block in range(len(scores)):
-        at_k = places[block]
-        for g in range(pages.groups):
-            at_codes = at_k + g * group * LANES * pages.bits // 8
-            at_x = at_q + g * group * columns * 4
-            to, row = address(dots), LANES * 4
-            _code_tile(pages.kind, True, columns, at_codes, at_x, to, group, row, OVERWRITE)
-            at_scale = at_k + pages.scales_at + g * LANES * 2
-            widen(_BF16, at_scale, address(scale))
-            for slot in range(columns):
-                for lane in range(LANES):
-                    before = scores[block, slot, lane] if g > 0 else np.float32(0.0)
-                    scores[block, slot, lane] = fma(dots[slot, lane], scale[lane], before)
-            if pages.kind == INT4:
-                widen(_BF16, at_scale + pages.groups * LANES * 2, address(low))
-                for slot in range(columns):
-                    for lane in range(LANES):
-                        before = scores[block, slot, lane]
-                        scores[block, slot, lane] = fma(totals[g, slot], low[lane], before)
-
-
-@kernel
-def sum_codes(
-    arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
-) -> None:
-    """`kvpages.sum_values` for codes."""
-    columns, parts, _ = sums.shape
-    dim = parts * LANES
-    group_parts = parts // pages.groups
-    part_bytes, blocks = LANES * LANES * pages.bits // 8, len(weights)
-    scaled = np.empty((LANES, columns), np.float32)
-    scale, low = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
-    shift = np.zeros((pages.groups, columns), np.float32)
-    for block in range(blocks):
-        at_v = places[blocks + block]
-        count = min(LANES, keys - block * LANES)
-        mode = OVERWRITE if block == 0 else CONTINUE
-        for g in range(pages.groups):
-            at_scale = at_v + pages.scales_at + g * LANES * 2
-            widen(_BF16, at_scale, address(scale))
-            for k in range(count):
-                for slot in range(columns):
-                    scaled[k, slot] = weights[block, slot, k] * scale[k]
-            if pages.kind == INT4:
-                widen(_BF16, at_scale + pages.groups * LANES * 2, address(low))
-                for k in range(count):
-                    for slot in range(columns):
-                        shift[g, slot] = fma(weights[block, slot, k], low[k], shift[g, slot])
-            for part in range(g * group_parts, (g + 1) * group_parts):
-                at_codes, to = at_v + part * part_bytes, address(sums) + part * LANES * 4
-                x = address(scaled)
-                _code_tile(pages.kind, False, columns, at_codes, x, to, count, dim * 4, mode)
-    if pages.kind == INT4:
-        for slot in range(columns):
-            for part in range(parts):
-                for lane in range(LANES):
-                    sums[slot, part, lane] += shift[part // group_parts, slot]

@@ -1,22 +1,24 @@
 """What kernels do with pages of keys and values: write a token, score keys, sum values.
 
-Each has two variants: for numbers as they are (here) and for codes with scales (in `kvformat`). A
-kernel that calls one is compiled with the variant that its arena asks for, and as bare or owning as
-itself; variants over codes make arrays, so they are kernels of their own.
+A token is written in two variants: for numbers as they are (here) and for codes with scales (in
+`kvformat`). A kernel that calls one is compiled with the variant that its arena asks for, and as
+bare or owning as itself; variants over codes make arrays, so they are kernels of their own. What
+reads pages is the same code for all: `keytile` has loops for each format.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba.core import types
 
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare, specialized
-from tokenix.drivers.cpu.keytile import score_blocks, sum_blocks
+from tokenix.drivers.cpu.keytile import add_dots, scale_rows, score_blocks, sum_blocks
 from tokenix.drivers.cpu.kvformat import (
+    INT4,
+    PLAIN,
     PageLayout,
     find_block,
-    score_codes,
-    sum_codes,
     turn_codes,
     write_codes,
 )
@@ -57,22 +59,6 @@ def _leave_head(arena: Array, pages: PageLayout, head: Float32, query: bool) -> 
     pass
 
 
-def count_columns(arena: Array, slots: int) -> int:
-    """Columns of a computation for `slots` queries and heads; those behind them are zero."""
-    return slots
-
-
-def _as_many(arena: Array, slots: int) -> int:
-    return slots
-
-
-def _power_of_two(arena: Array, slots: int) -> int:
-    columns = 1
-    while columns < slots:
-        columns *= 2
-    return columns
-
-
 @bare
 def find_places(
     arena: Array, base: int, table: Int32, pages: PageLayout, blocks: int, places: Int64, at: int
@@ -90,60 +76,89 @@ def find_places(
             page, inside = page + 1, 0
 
 
+@bare
 def score_keys(
-    arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
+    places: Int64, pages: PageLayout, packed: Float32, scores: Float32, spare: Float32
 ) -> None:
-    """scores [blocks, columns, 16 keys] = packed queries [dim / 16, columns, 16] against the key
-    pages.
+    """scores [blocks, slots, 16 keys] = packed queries [dim / 16, slots, 16] against the key pages.
 
-    places: addresses of the blocks of keys, then of those of values, then of what is read next.
+    places: addresses of the blocks of keys, then of those of values, then of what is read next;
+    spare: working memory of at least dim / 16 * slots.
     """
-
-
-def _score_plain(
-    arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
-) -> None:
-    blocks, columns, lanes = scores.shape
-    dim = packed.shape[0] * lanes
-    score_blocks(pages.tiles, columns, dim, places, blocks, address(packed), address(scores))
-
-
-def _score_codes(
-    arena: Array, places: Int64, pages: PageLayout, packed: Float32, scores: Float32
-) -> None:
-    score_codes(arena, places, pages, packed, scores)
-
-
-def sum_values(
-    arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
-) -> None:
-    """sums [columns, dim / 16, 16] = weights [blocks, columns, 16 keys] against the value pages.
-
-    places: as for `score_keys`; what lies behind the last key takes no part.
-    """
-
-
-def _sum_plain(
-    arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
-) -> None:
-    columns, dim = sums.shape[0], sums.shape[1] * LANES
-    sum_blocks(
+    (blocks, slots, _), parts, groups = scores.shape, len(packed), max(1, pages.groups)
+    if pages.kind == INT4:
+        _add_queries(packed, spare, groups)
+    score_blocks(
         pages.tiles,
-        arena.itemsize,
-        columns,
-        dim,
+        slots,
+        parts,
         places,
-        keys,
-        address(weights),
-        address(sums),
-        dim * 4,
+        blocks,
+        address(packed),
+        address(scores),
+        groups,
+        pages.scales_at,
+        address(spare),
     )
 
 
-def _sum_codes(
-    arena: Array, places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32
+@bare
+def _add_queries(packed: Float32, sums: Float32, groups: int) -> None:
+    """sums [groups, slots] of each slot's queries over the dims of a group, in order."""
+    parts, slots, _ = packed.shape
+    each = parts // groups
+    for group in range(groups):
+        for slot in range(slots):
+            total = np.float32(0.0)
+            for part in range(group * each, (group + 1) * each):
+                for lane in range(LANES):
+                    total += packed[part, slot, lane]
+            sums[group * slots + slot] = total
+
+
+@bare
+def sum_values(
+    places: Int64, pages: PageLayout, keys: int, weights: Float32, sums: Float32, spare: Float32
 ) -> None:
-    sum_codes(arena, places, pages, keys, weights, sums)
+    """sums [slots, dim / 16, 16] = weights [blocks, slots, 16 keys] against the value pages.
+
+    places: as for `score_keys`; what lies behind the last key takes no part; spare: working memory
+    as large as the weights.
+    """
+    (blocks, slots, _), parts, groups = weights.shape, sums.shape[1], max(1, pages.groups)
+    used, each = address(weights), parts // groups
+    for group in range(groups):
+        if pages.kind != PLAIN:
+            used, at_scale = address(spare), pages.scales_at + group * LANES * 2
+            for block in range(blocks):
+                row = block * slots * LANES * 4
+                scale_rows(
+                    address(weights) + row, places[blocks + block] + at_scale, used + row, slots
+                )
+        first, to = group * each, address(sums)
+        sum_blocks(pages.tiles, slots, first, each, places, keys, used, to, parts * LANES * 4)
+        if pages.kind == INT4:
+            at_low = pages.scales_at + (groups + group) * LANES * 2
+            _add_lows(places, at_low, keys, weights, sums[:, first : first + each], spare)
+
+
+@bare
+def _add_lows(
+    places: Int64, at_low: int, keys: int, weights: Float32, sums: Float32, spare: Float32
+) -> None:
+    """sums [slots, parts of a group, 16] += over keys in order: weight * low."""
+    blocks, slots, _ = weights.shape
+    totals = spare[:slots]
+    totals[:] = np.float32(0.0)
+    for block in range(blocks):
+        count = min(LANES, keys - block * LANES)
+        add_dots(
+            address(weights[block]), places[blocks + block] + at_low, address(totals), slots, count
+        )
+    for slot in range(slots):
+        for part in range(sums.shape[1]):
+            for lane in range(LANES):
+                sums[slot, part, lane] += totals[slot]
 
 
 def _choose(function: Variant, plain: Variant, codes: Variant) -> None:
@@ -154,8 +169,5 @@ def _choose(function: Variant, plain: Variant, codes: Variant) -> None:
         return codes if arena.dtype is types.uint8 else plain
 
 
-_choose(count_columns, _as_many, _power_of_two)
 _choose(turn_head, _leave_head, turn_codes)
 _choose(write_head, _write_plain, _write_codes)
-_choose(score_keys, _score_plain, _score_codes)
-_choose(sum_values, _sum_plain, _sum_codes)

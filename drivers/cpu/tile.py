@@ -2,10 +2,10 @@
 
     out[t][lane] = sum over k = 0, 1, .., n-1 of w[k][lane] * x[k][t]      16 lanes, T columns
 
-Dense layers (lanes are output rows), attention scores (lanes are keys) and the weighted sum of
-values (lanes are dimensions) are all this. Each of the T x 16 sums is one chain of fused
+Dense layers are this; lanes are output rows. Each of the T x 16 sums is one chain of fused
 multiply-adds in the order of k, so it does not depend on T, on t, or on what the other columns
-hold: the reason why a row's result is bitwise the same in every batch.
+hold: the reason why a row's result is bitwise the same in every batch. Attention's sums are such
+chains too, see `keytile`.
 
 What `w` holds is told by the dtype of an array argument. Numba has no 16-bit floats on CPUs and
 nothing below 8 bits, so integers stand for their bits; every number is widened to float32 exactly.
@@ -15,6 +15,7 @@ nothing below 8 bits, so integers stand for their bits; every number is widened 
     uint16   bfloat16            uint32   4 bits of step k and, in the high halves, 4 of step k + 1
                                  uint64   4 bits of lanes 0-7 and, in the high halves, of lanes 8-15
 
+The left ones are weights too, the right ones codes of keys and values alone.
 Only portable LLVM operations are used (llvm.fma, fpext), no instructions of one processor.
 """
 
@@ -47,24 +48,26 @@ from tokenix.drivers.cpu.lanes import (
     fma as fma_lanes,
 )
 
-OVERWRITE, ADD, CONTINUE = 0, 1, 2
-"""What a tile does with `out`: store the sum, add the finished sum to it, or start from it."""
+OVERWRITE, ADD = 0, 1
+"""What a tile does with `out`: store the sum, or add the finished sum to it."""
 
 _LOG2E = np.float32(1.4426950408889634)
 _ROUND = np.float32(ROUND)
 
-_STEP = {
+STEP = {
     types.float32: (64, 1), types.int16: (32, 1), types.uint16: (32, 1),
     types.int8: (16, 1), types.uint8: (16, 1), types.uint32: (16, 2), types.uint64: (8, 1),
 }  # fmt: skip
 """What is read at once: bytes, and how many k they are."""
+PLAIN = (types.float32, types.int16, types.uint16)
+"""Numbers as they are."""
 
 
-def _load_lanes(b: Any, address: Any, dtype: Any) -> list[Any]:
+def load_lanes(b: Any, address: Any, dtype: Any) -> list[Any]:
     """The numbers at `address`, 16 of each k that is read at once, widened to float32 (exactly)."""
-    if dtype in (types.float32, types.int16, types.uint16):
+    if dtype in PLAIN:
         return [load_plain(b, address, dtype)]
-    lanes = _STEP[dtype][0]
+    lanes = STEP[dtype][0]
     codes = b.load(pointer(b, address, ir.VectorType(I8, lanes)))
     codes.align = 1
     if dtype is types.int8:
@@ -88,7 +91,7 @@ def load_plain(b: Any, address: Any, dtype: Any) -> Any:
     """16 numbers as they are, widened to float32 (exactly)."""
     element = {types.float32: F32, types.int16: F16, types.uint16: I16}[dtype]
     lanes = b.load(pointer(b, address, ir.VectorType(element, LANES)))
-    lanes.align = _STEP[dtype][0] // LANES
+    lanes.align = STEP[dtype][0] // LANES
     if dtype is types.float32:
         return lanes
     if dtype is types.int16:
@@ -103,25 +106,17 @@ def _emit(b: Any, columns: int, dtype: Any, args: Any) -> None:
     outs = [b.add(out, b.mul(stride, ir.Constant(I64, t))) for t in range(columns)]
     for total in sums:
         b.store(ir.Constant(VF32, [0.0] * LANES), total)
-    with b.if_then(b.icmp_signed("==", mode, ir.Constant(I64, CONTINUE))):
-        for total, address in zip(sums, outs, strict=True):
-            b.store(load(b, VF32, address), total)
     at_w, at_x = cgutils.alloca_once(b, I64), cgutils.alloca_once(b, I64)
     b.store(w, at_w)
     b.store(x, at_x)
-    step_bytes, steps = _STEP[dtype]
-    if steps > 1:
-        count = b.sdiv(count, ir.Constant(I64, steps))
     with cgutils.for_range(b, count, intp=I64):
         here_w, here_x = b.load(at_w), b.load(at_x)
-        for step, lanes in enumerate(_load_lanes(b, here_w, dtype)):
-            for t, total in enumerate(sums):
-                offset = ir.Constant(I64, 4 * (step * columns + t))
-                scalar = b.load(pointer(b, b.add(here_x, offset), F32))
-                scalar.align = 4
-                b.store(fma_lanes(b, lanes, splat(b, scalar), b.load(total)), total)
-        b.store(b.add(here_w, ir.Constant(I64, step_bytes)), at_w)
-        b.store(b.add(here_x, ir.Constant(I64, 4 * columns * steps)), at_x)
+        lanes = load_plain(b, here_w, dtype)
+        for t, total in enumerate(sums):
+            scalar = splat(b, load(b, F32, here_x, 4 * t))
+            b.store(fma_lanes(b, lanes, scalar, b.load(total)), total)
+        b.store(b.add(here_w, ir.Constant(I64, STEP[dtype][0])), at_w)
+        b.store(b.add(here_x, ir.Constant(I64, 4 * columns)), at_x)
     with b.if_then(b.icmp_signed("==", mode, ir.Constant(I64, ADD))):
         for total, address in zip(sums, outs, strict=True):
             b.store(b.fadd(b.load(total), load(b, VF32, address)), total)
@@ -232,7 +227,7 @@ def widen(typing: Any, like: Any, at: Any, to: Any) -> Any:
     """16 numbers at an address, in the dtype of `like`, to another address as float32."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        (lanes,) = _load_lanes(b, args[1], sig.args[0].dtype)
+        lanes = load_plain(b, args[1], sig.args[0].dtype)
         stored = b.store(lanes, pointer(b, args[2], VF32))
         stored.align = 4
         return context.get_dummy_value()
@@ -287,8 +282,7 @@ def read_ticks(typing: Any) -> Any:
 def tile(
     like: object, columns: int, w: int, x: int, out: int, count: int, stride: int, mode: int
 ) -> None:
-    """One tile of 1, 2, 4, 8 or 16 columns; `x` is packed as [count][columns] float32. `count` is a
-    multiple of the steps that are read at once: even for uint32."""
+    """One tile of 1, 2, 4, 8 or 16 columns; `x` is packed as [count][columns] float32."""
     if columns == 1:
         _tile1(like, w, x, out, count, stride, mode)
     elif columns == 2:
