@@ -10,35 +10,27 @@
     7 swiglu    codes -> gate and up, silu(gate) * up -> wide codes
     8 down      wide codes -> added to x
 
-Then, of the rows whose logits are wanted, the last norm and the head.
+Then the last norm and the head. Of rows whose logits nobody wants, the last layer makes keys and
+values only: from attention on it has the wanted rows, side by side.
 """
 
 from typing import NamedTuple
 
 from tokenix.drivers.cpu.attention import attend_item
 from tokenix.drivers.cpu.attention import count_items as count_attention
-from tokenix.drivers.cpu.blockrows import (
-    SWIGLU_ROWS,
-    Rows8,
-    embed_row,
-    norm_row,
-    quantize_row,
-    swiglu_rows,
-    tile_places,
+from tokenix.drivers.cpu.blockitems import (
+    HEAD_RUN_GROUPS,
+    RUN_GROUPS,
+    UNIT,
+    count_items,
+    multiply_item,
+    swiglu_item,
 )
-from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES
-from tokenix.drivers.cpu.blocktile import block_tiles
+from tokenix.drivers.cpu.blockrows import Rows8, embed_row, norm_row, quantize_row
 from tokenix.drivers.cpu.claims import begin, claim, finish
-from tokenix.drivers.cpu.fetch import (
-    Fetch,
-    count_fetched,
-    fetch_nothing,
-    find_part,
-    plan_fetch,
-)
+from tokenix.drivers.cpu.fetch import Fetch, fetch_nothing, plan_fetch
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.kvformat import PageLayout
-from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import Batch, Shape
 from tokenix.drivers.cpu.rows import rotate_append_row
 from tokenix.drivers.cpu.team import outline, share
@@ -47,15 +39,7 @@ from tokenix.drivers.cpu.tile import address
 PHASES = ("norm", "qkv", "rotate", "attend", "quantize", "o", "norm", "swiglu", "down")
 """Of a layer, as in the picture."""
 HEAD_PHASES = ("norm", "head")
-_COUNT = len(PHASES)
-
-UNIT = 4
-"""Groups of gate and up that make one block of the wide codes: 2 of gate, 2 of up."""
-RUN_GROUPS = 2
-"""Groups of an item."""
-HEAD_RUN_GROUPS = 24
-BLOCK_TILES = 16
-"""Tiles of an item: their codes fit the L2 cache."""
+_COUNT, _ATTEND = len(PHASES), PHASES.index("attend")
 
 
 class BlockWeights(NamedTuple):
@@ -86,9 +70,8 @@ class BlockWeights(NamedTuple):
 class BlockActivations(NamedTuple):
     """Working memory of a pass of `rows` token rows, padded to whole tiles."""
 
-    x: Float32
-    """[padded rows, hidden]"""
     qkv: Float32
+    """[padded rows, groups * 16]"""
     mixed: Float32
     """[padded rows, whole blocks of heads * head_dim, 1]; zeros behind it."""
     logits: Float32
@@ -100,25 +83,19 @@ class BlockActivations(NamedTuple):
     """[workers, BLOCK_TILES]: what each tile of an item fetches, see `fetch.find_part`."""
 
 
-class Inputs(NamedTuple):
-    """What matrices read."""
+class Rows(NamedTuple):
+    """Rows of a pass: all of them, or those whose logits are wanted."""
 
+    places: Int32
+    """[rows], ascending: which of all they are."""
+    x: Float32
+    """[padded rows, hidden]"""
     narrow: Rows8
-    """Of qkv, and of gate and up."""
+    """What qkv, gate and up read; and the head."""
     attended: Rows8
-    """Of o: `mixed`."""
+    """What o reads: `mixed`."""
     wide: Rows8
-    """Of down."""
-    last: Rows8
-    """Of the head."""
-
-
-class Tokens(NamedTuple):
-    """What goes into a pass, and whose logits come out."""
-
-    ids: Int32
-    wanted: Int32
-    """Rows, ascending."""
+    """What down reads."""
 
 
 @bare
@@ -140,143 +117,33 @@ def _plan_fetch(
 
 
 @bare
-def _count_lines(entry: int, tiles: int) -> int:
-    """Cache lines to ask for with each block of a tile, so that the next group has come when all
-    tiles of this one are done. A lone row needs no help: the processor sees one stream."""
-    lines = 9 if entry & (ALIGNMENT - 1) == BYTES else 5
-    return (lines + tiles - 1) // tiles
-
-
-@bare
-def _count_items(groups: int, run: int, rows: Rows8) -> int:
-    """Items of a matrix: runs of groups x blocks of tiles."""
-    tiles: int = rows.codes.shape[0]
-    return ((groups + run - 1) // run) * ((tiles + BLOCK_TILES - 1) // BLOCK_TILES)
-
-
-@bare
-def _multiply_group(
-    w: BlockWeights,
-    entries: Int64,
-    group: int,
-    rows: Rows8,
-    first_tile: int,
-    last_tile: int,
-    at_out: int,
-    stride: int,
-    adding: int,
-    fetch: Fetch,
-    parts: Int64,
-) -> None:
-    """A group of a matrix times some tiles of rows, to `at_out` (adding: +=), rows `stride` bytes
-    apart. What the next group needs is fetched meanwhile."""
-    entry, start = entries[group], address(w.blob)
-    tiles, blocks, columns = rows.codes.shape[0], rows.codes.shape[1], rows.codes.shape[2]
-    more = count_fetched(fetch, blocks)
-    if more > 0:
-        for t in range(first_tile, last_tile):
-            parts[t - first_tile] = find_part(fetch, group * tiles + t)
-    codes, factors = tile_places(rows, first_tile * columns, 0)
-    block_tiles(
-        w.tile,
-        entry,
-        start,
-        columns,
-        codes,
-        factors,
-        at_out,
-        last_tile - first_tile,
-        blocks,
-        stride,
-        adding,
-        start + entries[min(group + 1, len(entries) - 1)],
-        _count_lines(entry, last_tile - first_tile) if columns > 1 else 0,
-        address(parts),
-        more,
-    )
-
-
-@bare
-def _multiply_item(
-    w: BlockWeights,
-    entries: Int64,
-    run: int,
-    rows: Rows8,
-    out: Float32,
-    adding: int,
-    fetch: Fetch,
-    parts: Int64,
-    item: int,
-) -> None:
-    """One item of out [padded rows, outputs] = (adding: +=) rows @ matrix.T."""
-    groups, tiles = len(entries), rows.codes.shape[0]
-    columns, stride = rows.codes.shape[2], out.shape[1] * 4
-    runs = (groups + run - 1) // run
-    first_tile, first_group = item // runs * BLOCK_TILES, item % runs * run
-    last_tile = min(tiles, first_tile + BLOCK_TILES)
-    for group in range(first_group, min(groups, first_group + run)):
-        at_out = address(out) + first_tile * columns * stride + group * LANES * 4
-        _multiply_group(
-            w, entries, group, rows, first_tile, last_tile, at_out, stride, adding, fetch, parts
-        )
-
-
-@bare
-def _swiglu_item(
-    w: BlockWeights,
-    entries: Int64,
-    rows: Rows8,
-    wide: Rows8,
-    both: Float32,
-    fetch: Fetch,
-    parts: Int64,
-    item: int,
-) -> None:
-    """A block of the wide codes of some tiles: 32 numbers of gate and of up for each row."""
-    units, tiles = len(entries) // UNIT, rows.codes.shape[0]
-    columns = rows.codes.shape[2]
-    unit, first_tile = item % units, item // units * BLOCK_TILES
-    last_tile = min(tiles, first_tile + BLOCK_TILES)
-    stride = UNIT * LANES * 4
-    for part in range(UNIT):
-        group = unit * UNIT + part
-        at_out = address(both) + part * LANES * 4
-        _multiply_group(
-            w, entries, group, rows, first_tile, last_tile, at_out, stride, 0, fetch, parts
-        )
-    at = address(both)
-    for t in range(first_tile, last_tile):
-        codes, factors = tile_places(wide, t * columns, unit)
-        done = 0
-        while done < columns:
-            some = SWIGLU_ROWS if columns - done >= SWIGLU_ROWS else 1
-            swiglu_rows(some, at, stride, codes + done * BLOCK, factors + done * 4, columns * 4)
-            at, done = at + some * stride, done + some
-
-
-@bare
 def _run_item(
     phase: int,
     layer: int,
     w: BlockWeights,
     shape: Shape,
     act: BlockActivations,
-    inputs: Inputs,
+    ids: Int32,
+    rows: Rows,
+    x: Float32,
     batch: Batch,
-    tokens: Tokens,
+    blocks: Int32,
     arena: Array,
     pages: PageLayout,
     fetch: Fetch,
     worker: int,
     item: int,
 ) -> None:
-    parts = act.parts[worker]
+    """x: of all rows, which the last layer turns to `rows.x` when it begins to have fewer."""
+    parts, tile, start = act.parts[worker], w.tile, address(w.blob)
     if phase == 0:
         if layer == 0:
-            embed_row(w.blob, w.embed, tokens.ids[item], act.x[item])
-        norm_row(act.x[item], w.attn_norm[layer], shape.eps, inputs.narrow, item)
+            embed_row(w.blob, w.embed, ids[item], rows.x[item])
+        norm_row(rows.x[item], w.attn_norm[layer], shape.eps, rows.narrow, item)
     elif phase == 1:
-        _multiply_item(w, w.qkv[layer], RUN_GROUPS, inputs.narrow, act.qkv, 0, fetch, parts, item)
+        multiply_item(
+            tile, start, w.qkv[layer], RUN_GROUPS, rows.narrow, act.qkv, 0, fetch, parts, item
+        )
     elif phase == 2:
         rotate_append_row(
             act.qkv,
@@ -302,7 +169,7 @@ def _run_item(
             layer * shape.layer_bytes,
             pages,
             batch.tables,
-            batch.blocks,
+            blocks,
             act.qkv,
             act.mixed,
             shape.kv_heads,
@@ -314,32 +181,40 @@ def _run_item(
             item,
         )
     elif phase == 4:
-        quantize_row(address(act.mixed[item]), inputs.attended, item)
+        row = rows.places[item]
+        quantize_row(address(act.mixed[row]), rows.attended, item)
+        if layer == len(w.o) - 1:
+            for k in range(x.shape[1]):
+                rows.x[item, k] = x[row, k]
     elif phase == 5:
-        _multiply_item(w, w.o[layer], RUN_GROUPS, inputs.attended, act.x, 1, fetch, parts, item)
+        multiply_item(
+            tile, start, w.o[layer], RUN_GROUPS, rows.attended, rows.x, 1, fetch, parts, item
+        )
     elif phase == 6:
-        norm_row(act.x[item], w.ffn_norm[layer], shape.eps, inputs.narrow, item)
+        norm_row(rows.x[item], w.ffn_norm[layer], shape.eps, rows.narrow, item)
     elif phase == 7:
         both = act.both[worker]
-        _swiglu_item(w, w.gate_up[layer], inputs.narrow, inputs.wide, both, fetch, parts, item)
+        swiglu_item(tile, start, w.gate_up[layer], rows.narrow, rows.wide, both, fetch, parts, item)
     else:
-        _multiply_item(w, w.down[layer], RUN_GROUPS, inputs.wide, act.x, 1, fetch, parts, item)
+        multiply_item(
+            tile, start, w.down[layer], RUN_GROUPS, rows.wide, rows.x, 1, fetch, parts, item
+        )
 
 
 @bare
-def _count(phase: int, w: BlockWeights, shape: Shape, inputs: Inputs, batch: Batch) -> int:
+def _count(phase: int, w: BlockWeights, shape: Shape, rows: Rows, blocks: Int32) -> int:
     """Items of a phase."""
     if phase == 1:
-        return _count_items(w.qkv.shape[1], RUN_GROUPS, inputs.narrow)
+        return count_items(w.qkv.shape[1], RUN_GROUPS, rows.narrow)
     if phase == 3:
-        return count_attention(batch.blocks, shape.kv_heads, shape.heads // shape.kv_heads)
+        return count_attention(blocks, shape.kv_heads, shape.heads // shape.kv_heads)
     if phase == 5:
-        return _count_items(w.o.shape[1], RUN_GROUPS, inputs.attended)
+        return count_items(w.o.shape[1], RUN_GROUPS, rows.attended)
     if phase == 7:
-        return _count_items(w.gate_up.shape[1], UNIT, inputs.narrow)
+        return count_items(w.gate_up.shape[1], UNIT, rows.narrow)
     if phase == 8:
-        return _count_items(w.down.shape[1], RUN_GROUPS, inputs.wide)
-    return len(batch.positions)
+        return count_items(w.down.shape[1], RUN_GROUPS, rows.wide)
+    return len(rows.places)
 
 
 @bare
@@ -347,27 +222,35 @@ def _run_head(
     w: BlockWeights,
     eps: float,
     act: BlockActivations,
-    last: Rows8,
-    tokens: Tokens,
+    rows: Rows,
     claims: Int64,
     worker: int,
     phase: int,
 ) -> None:
     """Logits of the wanted rows, from phase `phase` on."""
-    items, done = len(tokens.wanted), 0
+    items, done = len(rows.places), 0
     item = claim(claims, phase, worker, items)
     while item >= 0:
-        norm_row(act.x[tokens.wanted[item]], w.norm, eps, last, item)
+        norm_row(rows.x[item], w.norm, eps, rows.narrow, item)
         done += 1
         item = claim(claims, phase, worker, items)
     finish(claims, phase, worker, done, items)
     phase += 1
-    nothing = fetch_nothing(tokens.wanted)
-    items, done = _count_items(len(w.head), HEAD_RUN_GROUPS, last), 0
+    start, parts, nothing = address(w.blob), act.parts[worker], fetch_nothing(rows.places)
+    items, done = count_items(len(w.head), HEAD_RUN_GROUPS, rows.narrow), 0
     item = claim(claims, phase, worker, items)
     while item >= 0:
-        _multiply_item(
-            w, w.head, HEAD_RUN_GROUPS, last, act.logits, 0, nothing, act.parts[worker], item
+        multiply_item(
+            w.tile,
+            start,
+            w.head,
+            HEAD_RUN_GROUPS,
+            rows.narrow,
+            act.logits,
+            0,
+            nothing,
+            parts,
+            item,
         )
         done += 1
         item = claim(claims, phase, worker, items)
@@ -379,9 +262,10 @@ def _work(
     w: BlockWeights,
     shape: Shape,
     act: BlockActivations,
-    inputs: Inputs,
+    ids: Int32,
+    every: Rows,
+    wanted: Rows,
     batch: Batch,
-    tokens: Tokens,
     arena: Array,
     pages: PageLayout,
     claims: Int64,
@@ -389,14 +273,17 @@ def _work(
 ) -> None:
     """A worker's part of a pass."""
     phases = len(w.attn_norm) * _COUNT
-    tiles, tiled = inputs.narrow.codes.shape[0], len(batch.positions) > 1
+    tiles, tiled = every.narrow.codes.shape[0], len(ids) > 1
+    rows, blocks = every, batch.blocks
     begin(claims, worker)
     for step in range(phases):
         layer, phase = step // _COUNT, step % _COUNT
+        if step == phases - _COUNT + _ATTEND:
+            rows, blocks = wanted, batch.last_blocks
         fetch = fetch_nothing(batch.reads)
         if tiled and (phase == 1 or phase == 5 or phase >= 7):
             fetch = _plan_fetch(phase, layer, w, shape, tiles, batch.reads, arena)
-        items, done = _count(phase, w, shape, inputs, batch), 0
+        items, done = _count(phase, w, shape, rows, blocks), 0
         item = claim(claims, step, worker, items)
         while item >= 0:
             _run_item(
@@ -405,9 +292,11 @@ def _work(
                 w,
                 shape,
                 act,
-                inputs,
+                ids,
+                rows,
+                every.x,
                 batch,
-                tokens,
+                blocks,
                 arena,
                 pages,
                 fetch,
@@ -417,8 +306,8 @@ def _work(
             done += 1
             item = claim(claims, step, worker, items)
         finish(claims, step, worker, done, items)
-    if len(tokens.wanted) > 0:
-        _run_head(w, shape.eps, act, inputs.last, tokens, claims, worker, phases)
+    if len(wanted.places) > 0:
+        _run_head(w, shape.eps, act, wanted, claims, worker, phases)
 
 
 _job = outline(_work)
@@ -430,13 +319,14 @@ def run_blocks(
     w: BlockWeights,
     shape: Shape,
     act: BlockActivations,
-    inputs: Inputs,
+    ids: Int32,
+    every: Rows,
+    wanted: Rows,
     batch: Batch,
-    tokens: Tokens,
     arena: Array,
     pages: PageLayout,
     claims: Int64,
 ) -> None:
-    """The tokens of a pass through all layers: K and V of every row into the arena, logits of the
-    wanted rows. claims: of the phases of all layers and of the head."""
-    share(team, _job((w, shape, act, inputs, batch, tokens, arena, pages, claims)))
+    """The tokens of a pass, ids [rows], through all layers: K and V of every row into the arena,
+    logits of the wanted rows. claims: of the phases of all layers and of the head."""
+    share(team, _job((w, shape, act, ids, every, wanted, batch, arena, pages, claims)))

@@ -5,14 +5,12 @@ from collections.abc import Callable
 import numpy as np
 
 from tokenix.drivers.cpu.arena import FrameArena
+from tokenix.drivers.cpu.blockitems import BLOCK_TILES, UNIT
 from tokenix.drivers.cpu.blocklayers import (
-    BLOCK_TILES,
     HEAD_PHASES,
     PHASES,
-    UNIT,
     BlockActivations,
-    Inputs,
-    Tokens,
+    Rows,
     run_blocks,
 )
 from tokenix.drivers.cpu.blockpack import pack_model
@@ -43,7 +41,8 @@ class BlockNet:
         self._space = Workspace()
         self._claims = new_claims(0, 1)
         self._sizes = (0, 0, 1)
-        self._act, self._given = self._activations(*self._sizes), self._inputs(0, 0)
+        self._act = self._activations(*self._sizes)
+        self._every = self._rows("every", np.empty(0, np.int32))
 
     @property
     def weight_bytes(self) -> int:
@@ -60,16 +59,17 @@ class BlockNet:
         arena: FrameArena,
         workers: int,
     ) -> Float32:
-        w, layers = self._weights, self._config.layers
         sizes = (len(ids), len(wanted), workers)
         if sizes != self._sizes:  # decode steps come in series
-            self._act, self._given = self._activations(*sizes), self._inputs(*sizes[:2])
-            self._sizes = sizes
-        act, inputs = self._act, self._given
-        self._claims = claims = new_claims(layers * len(PHASES) + len(HEAD_PHASES), workers)
-        pages, tokens = arena.shape.pages, Tokens(ids, wanted)
-        team = helpers_of(workers)
-        run_blocks(team, w, shape, act, inputs, batch, tokens, arena.data, pages, claims)
+            self._act, self._sizes = self._activations(*sizes), sizes
+            self._every = self._rows("every", np.arange(len(ids), dtype=np.int32))
+        act, every = self._act, self._every
+        last = every if len(wanted) == len(ids) else self._rows("wanted", wanted)
+        phases = self._config.layers * len(PHASES) + len(HEAD_PHASES)
+        self._claims = claims = new_claims(phases, workers)
+        pages, team = arena.shape.pages, helpers_of(workers)
+        w = self._weights
+        run_blocks(team, w, shape, act, ids, every, last, batch, arena.data, pages, claims)
         return act.logits[: len(wanted), : self._config.vocab_tokens]
 
     def phases(self) -> dict[str, int]:
@@ -82,7 +82,6 @@ class BlockNet:
         padded, attended = tiles * columns, config.heads * config.head_dim
         last_tiles, last_columns = choose_tiles(wanted)
         return BlockActivations(
-            x=take("x", padded, config.hidden),
             qkv=take("qkv", padded, w.qkv.shape[1] * LANES),
             mixed=take("mixed", padded, count_blocks(attended) * BLOCK, 1),
             logits=take("logits", last_tiles * last_columns, (len(w.head) + 1) * LANES),
@@ -90,17 +89,17 @@ class BlockNet:
             parts=take("parts", workers, 2 * BLOCK_TILES).view(np.int64),
         )
 
-    def _inputs(self, rows: int, wanted: int) -> Inputs:
-        config = self._config
-        return Inputs(
-            narrow=self._rows("narrow", rows, config.hidden),
-            attended=self._rows("attended", rows, config.heads * config.head_dim),
-            wide=self._rows("wide", rows, config.ffn),
-            last=self._rows("last", wanted, config.hidden),
+    def _rows(self, name: str, places: Int32) -> Rows:
+        config, (tiles, columns) = self._config, choose_tiles(len(places))
+        return Rows(
+            places=places,
+            x=self._space.take(f"{name} x", tiles * columns, config.hidden),
+            narrow=self._codes(f"{name} narrow", tiles, columns, config.hidden),
+            attended=self._codes(f"{name} mixed", tiles, columns, config.heads * config.head_dim),
+            wide=self._codes(f"{name} wide", tiles, columns, config.ffn),
         )
 
-    def _rows(self, name: str, rows: int, width: int) -> Rows8:
-        tiles, columns = choose_tiles(rows)
+    def _codes(self, name: str, tiles: int, columns: int, width: int) -> Rows8:
         blocks = count_blocks(width)
         codes = self._space.take(f"{name} codes", tiles, blocks, columns, BLOCK // 4)
         factors = self._space.take(f"{name} factors", tiles, blocks, 3, columns)

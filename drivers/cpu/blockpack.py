@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenix.drivers.cpu.arena import aligned_empty
-from tokenix.drivers.cpu.blocklayers import UNIT, BlockWeights
+from tokenix.drivers.cpu.blockitems import UNIT
+from tokenix.drivers.cpu.blocklayers import BlockWeights
 from tokenix.drivers.cpu.blocks import (
     AS_THEY_ARE,
     count_blocks,

@@ -73,6 +73,8 @@ class Batch(NamedTuple):
     """Frame that each token's K and V go to."""
     blocks: Int32
     """[n, 5], see `attention.attend_item`."""
+    last_blocks: Int32
+    """Likewise, of the rows whose logits are wanted: a net may do no more in its last layer."""
     masses: Float32
     """[mass rows, items of a block, pages] zeros, likewise."""
     tables: Int32

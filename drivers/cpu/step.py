@@ -33,6 +33,10 @@ MAX_PASS_TOKENS = 512
 """Longer batches run as several passes: bounds the activations, and changes no result."""
 
 
+QueryBlock = tuple[int, int, int, int, int]
+"""See `attention.attend_item`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Consecutive tokens of one sequence."""
@@ -195,9 +199,9 @@ class ModelStep:
     ) -> tuple[Batch, Int32]:
         """Flatten chunks into token rows and query blocks; also the rows that want logits. The
         last block of each of `asking` gets a row of masses."""
-        per_block = max(1, MAX_SLOTS // (self.config.heads // self.config.kv_heads))
         wanted: list[int] = []
-        blocks: list[tuple[int, int, int, int, int]] = []
+        blocks: list[QueryBlock] = []
+        last: list[QueryBlock] = []
         pages = max((self._count_pages(chunk) for chunk in asking), default=0)
         positions, frames = self._place(tables, chunks)
         at = asks = 0
@@ -205,23 +209,20 @@ class ModelStep:
         floats = attention.count_scratch(self.config.head_dim, keys)
         places = self._space.take("places", workers, 2 * attention.count_places(keys))
         for chunk in chunks:
-            count = len(chunk.tokens)
-            for i in range(0, count, per_block):
-                queries = min(per_block, count - i)
-                blocks.append((chunk.table, at + i, chunk.start + i, queries, -1))
+            count, mass = len(chunk.tokens), -1
             if asks < len(asking) and chunk is asking[asks]:
-                blocks[-1] = (*blocks[-1][:4], asks)
-                asks += 1
-            if chunk.logits:
-                wanted += range(at, at + count)
-            elif chunk.logits is None:
-                wanted.append(at + count - 1)
+                mass, asks = asks, asks + 1
+            first = 0 if chunk.logits else count - 1 if chunk.logits is None else count
+            wanted += range(at + first, at + count)
+            own = self._query_blocks(chunk, at, 0, mass)
+            blocks += own
+            last += self._query_blocks(chunk, at, first, mass) if first else own
             at += count
-        blocks.sort(key=lambda block: -(block[2] + block[3]))  # the longest first: even ends
         batch = Batch(
             positions=positions,
             frames=frames,
-            blocks=np.array(blocks, np.int32),
+            blocks=_longest_first(blocks),
+            last_blocks=_longest_first(last),
             tables=tables,
             reads=np.concatenate([tables[c.table, : self._count_pages(c)] for c in chunks]),
             scratch=self._space.take("scratch", workers, floats),
@@ -232,12 +233,30 @@ class ModelStep:
         )
         return batch, np.array(wanted, np.int32)
 
+    def _query_blocks(self, chunk: Chunk, at: int, first: int, mass: int) -> list[QueryBlock]:
+        """Of a chunk's tokens from `first` on; at: row of its first token; mass: row of masses for
+        its last token, or -1."""
+        most = max(1, MAX_SLOTS // (self.config.heads // self.config.kv_heads))
+        count = len(chunk.tokens)
+        found = []
+        for i in range(first, count, most):
+            queries = min(most, count - i)
+            own = mass if i + queries == count else -1
+            found.append((chunk.table, at + i, chunk.start + i, queries, own))
+        return found
+
     def _place(self, tables: Int32, chunks: list[Chunk]) -> tuple[Int32, Int32]:
         """Of each token row its position, and the frame that its K and V go to."""
         rows = np.array([chunk.table for chunk in chunks for _ in chunk.tokens])
         spans = (range(chunk.start, chunk.start + len(chunk.tokens)) for chunk in chunks)
         positions = np.array([at for span in spans for at in span], np.int32)
         return positions, tables[rows, positions // self._arena.shape.page_tokens]
+
+
+def _longest_first(blocks: list[QueryBlock]) -> Int32:
+    """[n, 5]: so that all threads end at about the same time."""
+    blocks.sort(key=lambda block: -(block[2] + block[3]))
+    return np.array(blocks, np.int32).reshape(-1, 5)
 
 
 def _split(chunks: list[Chunk]) -> list[list[Chunk]]:

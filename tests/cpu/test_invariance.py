@@ -96,12 +96,14 @@ def test_the_number_of_workers_does_not_matter(tiny, tokens, monkeypatch):
 def test_only_wanted_logits_come(tiny, tokens):
     whole = tiny.all_logits(0, tokens)
     got = tiny.run(
-        Chunk(1, 0, tuple(tokens[:5]), False),
-        Chunk(2, 0, tuple(tokens[:9]), None),
+        Chunk(1, 0, tuple(tokens[:16]), False),
+        Chunk(2, 0, tuple(tokens[:20]), None),
         Chunk(3, 0, tuple(tokens[:3]), True),
     )
-    assert same(got, np.stack([whole[8], *whole[:3]]))
-    assert tiny.run(Chunk(1, 5, (tokens[5],), False)).shape == (0, 203)
+    assert same(got, np.stack([whole[19], *whole[:3]]))
+    assert all((tiny.page(table, 0) == tiny.page(0, 0)).all() for table in (1, 2))
+    assert tiny.run(Chunk(1, 16, (tokens[16],), False)).shape == (0, 203)
+    assert same(tiny.run(Chunk(1, 17, (tokens[17],), None)), whole[17:18])
 
 
 @pytest.mark.parametrize("dense", WEIGHTS)

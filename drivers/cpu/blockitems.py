@@ -1,0 +1,163 @@
+"""Items of a matrix in blocks: what a worker multiplies at a time, and asks for meanwhile.
+
+tiles of rows     0 .. 15          16 .. 31
+groups 0, 1     | item 0         | item n           a group's weights stay in the first cache
+groups 2, 3     | item 1         | item n + 1       for all tiles of an item, and the codes of
+..                                                  these tiles in the second one for all items
+"""
+
+from tokenix.drivers.cpu.blockrows import SWIGLU_ROWS, Rows8, swiglu_rows, tile_places
+from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES
+from tokenix.drivers.cpu.blocktile import block_tiles
+from tokenix.drivers.cpu.fetch import Fetch, count_fetched, find_part
+from tokenix.drivers.cpu.jit import Float32, Int64, bare
+from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.tile import address
+
+UNIT = 4
+"""Groups of gate and up that make one block of the wide codes: 2 of gate, 2 of up."""
+RUN_GROUPS = 2
+"""Groups of an item."""
+HEAD_RUN_GROUPS = 24
+BLOCK_TILES = 16
+"""Tiles of an item: their codes fit the L2 cache."""
+
+
+@bare
+def _count_lines(entry: int, tiles: int) -> int:
+    """Cache lines to ask for with each block of a tile, so that the next group has come when all
+    tiles of this one are done. A lone row needs no help: the processor sees one stream."""
+    lines = 9 if entry & (ALIGNMENT - 1) == BYTES else 5
+    return (lines + tiles - 1) // tiles
+
+
+@bare
+def count_items(groups: int, run: int, rows: Rows8) -> int:
+    """Items of a matrix: runs of groups x blocks of tiles."""
+    tiles: int = rows.codes.shape[0]
+    return ((groups + run - 1) // run) * ((tiles + BLOCK_TILES - 1) // BLOCK_TILES)
+
+
+@bare
+def _multiply_group(
+    tile: int,
+    start: int,
+    entries: Int64,
+    group: int,
+    rows: Rows8,
+    first_tile: int,
+    last_tile: int,
+    at_out: int,
+    stride: int,
+    adding: int,
+    fetch: Fetch,
+    parts: Int64,
+) -> None:
+    """A group of a matrix times some tiles of rows, to `at_out` (adding: +=), rows `stride` bytes
+    apart. What the next group needs is fetched meanwhile."""
+    entry = entries[group]
+    tiles, blocks, columns = rows.codes.shape[0], rows.codes.shape[1], rows.codes.shape[2]
+    more = count_fetched(fetch, blocks)
+    if more > 0:
+        for t in range(first_tile, last_tile):
+            parts[t - first_tile] = find_part(fetch, group * tiles + t)
+    codes, factors = tile_places(rows, first_tile * columns, 0)
+    block_tiles(
+        tile,
+        entry,
+        start,
+        columns,
+        codes,
+        factors,
+        at_out,
+        last_tile - first_tile,
+        blocks,
+        stride,
+        adding,
+        start + entries[min(group + 1, len(entries) - 1)],
+        _count_lines(entry, last_tile - first_tile) if columns > 1 else 0,
+        address(parts),
+        more,
+    )
+
+
+@bare
+def multiply_item(
+    tile: int,
+    start: int,
+    entries: Int64,
+    run: int,
+    rows: Rows8,
+    out: Float32,
+    adding: int,
+    fetch: Fetch,
+    parts: Int64,
+    item: int,
+) -> None:
+    """One item of out [padded rows, outputs] = (adding: +=) rows @ matrix.T."""
+    groups, tiles = len(entries), rows.codes.shape[0]
+    columns, stride = rows.codes.shape[2], out.shape[1] * 4
+    runs = (groups + run - 1) // run
+    first_tile, first_group = item // runs * BLOCK_TILES, item % runs * run
+    last_tile = min(tiles, first_tile + BLOCK_TILES)
+    for group in range(first_group, min(groups, first_group + run)):
+        at_out = address(out) + first_tile * columns * stride + group * LANES * 4
+        _multiply_group(
+            tile,
+            start,
+            entries,
+            group,
+            rows,
+            first_tile,
+            last_tile,
+            at_out,
+            stride,
+            adding,
+            fetch,
+            parts,
+        )
+
+
+@bare
+def swiglu_item(
+    tile: int,
+    start: int,
+    entries: Int64,
+    rows: Rows8,
+    wide: Rows8,
+    both: Float32,
+    fetch: Fetch,
+    parts: Int64,
+    item: int,
+) -> None:
+    """A block of the wide codes of some tiles: 32 numbers of gate and of up for each row."""
+    units, tiles = len(entries) // UNIT, rows.codes.shape[0]
+    columns = rows.codes.shape[2]
+    unit, first_tile = item % units, item // units * BLOCK_TILES
+    last_tile = min(tiles, first_tile + BLOCK_TILES)
+    stride = UNIT * LANES * 4
+    for part in range(UNIT):
+        group = unit * UNIT + part
+        at_out = address(both) + part * LANES * 4
+        _multiply_group(
+            tile,
+            start,
+            entries,
+            group,
+            rows,
+            first_tile,
+            last_tile,
+            at_out,
+            stride,
+            0,
+            fetch,
+            parts,
+        )
+    at = address(both)
+    for t in range(first_tile, last_tile):
+        codes, factors = tile_places(wide, t * columns, unit)
+        done = 0
+        while done < columns:
+            some = SWIGLU_ROWS if columns - done >= SWIGLU_ROWS else 1
+            swiglu_rows(some, at, stride, codes + done * BLOCK, factors + done * 4, columns * 4)
+            at, done = at + some * stride, done + some
