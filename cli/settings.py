@@ -41,7 +41,14 @@ def show(
     options: Options = DEFAULT,
     json: Json = False,
 ) -> int:
-    """Show every option of `tokenix serve` with these flags, and where its value comes from."""
+    """Show every option of `tokenix serve` with these flags, and where its value comes from.
+
+    What serve would refuse of them is refused here too.
+    """
+    from tokenix.daemon.validity import check_options
+    from tokenix.syscalls.wire.paths import socket_path
+
+    check_options(socket_path(options.socket).expanduser().absolute(), options)
     values = {"model": model, **flat(options)}
     origins = {name: origin_of(name) for name in values}
     if json:

@@ -15,11 +15,7 @@ def check_places(socket: Path, options: ServeOptions) -> None:
     _check("socket", socket.parent, made=True)
     _check_path("socket", socket)
     if options.http.uds and not options.no_http:
-        uds = Path(options.http.uds).expanduser().absolute()
-        _check_path("http.uds", uds)
-        if uds.resolve() == socket.resolve():
-            what = f"--http.uds and --socket are both {socket}; name another path for one of them"
-            raise OSError(errno.EINVAL, what)
+        _check_path("http.uds", Path(options.http.uds).expanduser().absolute())
     if options.swap_dir is not None:
         _check("swap-dir", Path(options.swap_dir), made=False)
     if options.image_dir is not None:

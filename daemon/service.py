@@ -18,12 +18,13 @@ from tokenix.daemon.doorway import Doorway
 from tokenix.daemon.gateway import Gateway
 from tokenix.daemon.notify import notify
 from tokenix.daemon.options import ServeOptions
-from tokenix.daemon.peers import check_group, recogniser
+from tokenix.daemon.peers import recogniser
 from tokenix.daemon.pidfile import PidFile
 from tokenix.daemon.places import check_places
 from tokenix.daemon.progress import loading
 from tokenix.daemon.settings import gateway_settings
 from tokenix.daemon.signalpipe import SignalPipe
+from tokenix.daemon.validity import check_options, machine_options
 from tokenix.daemon.watch import Watch
 from tokenix.gateway.garbage import keep_loaded
 from tokenix.gateway.logs import bridge_logging, open_log
@@ -46,17 +47,15 @@ def serve(model: str, options: ServeOptions) -> int:
     log = open_log(options.log.level, options.log.format)
     bridge_logging(log, options.log.level)
     path = socket_path(options.socket).expanduser().absolute()
+    check_options(path, options)
     refuse_if_served(path)
     check_places(path, options)
     recognise = recogniser(options.tenants)
-    if options.socket_group is not None:
-        check_group(options.socket_group)
     settings = partial(gateway_settings, path, options)
     began_s = time.monotonic()
     with ExitStack() as stack:
         door = None
         if not options.no_http:
-            settings()  # what is wrong with them is said before a model is loaded in vain, too
             door = stack.enter_context(Doorway(options.http))
         k = stack.enter_context(_boot(model, options, log))
         for text in k.machine.warnings:
@@ -94,25 +93,7 @@ def serve(model: str, options: ServeOptions) -> int:
 
 def _boot(model: str, options: ServeOptions, log: FilteringBoundLogger) -> Syscalls:
     with loading(log) as progress:
-        return boot(
-            model,
-            driver=options.driver,
-            tensor_parallel=options.tensor_parallel,
-            policy=options.policy,
-            device_pages=options.device_pages,
-            host_pages=options.host_pages,
-            page_tokens=options.page_tokens,
-            kv_dtype=options.kv_dtype,
-            weights=options.weights,
-            threads=options.threads,
-            params=options.kernel,
-            tunables=options.sched,
-            swap_dir=options.swap_dir,
-            swap_bytes=options.swap_bytes,
-            image_dir=options.image_dir,
-            swap_resume=options.swap_resume,
-            progress=progress,
-        )
+        return boot(model, **machine_options(options), progress=progress)
 
 
 def prepare_grammars(k: Syscalls) -> None:

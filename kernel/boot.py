@@ -90,7 +90,7 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
     from tokenix.models.registry import load_image
     from tokenix.models.text import TextStream
 
-    tunables = _check(options)
+    tunables = check_options(options)
     if options.swap_dir is not None:
         assert options.swap_bytes is not None, "checked before"
         check_room(options.swap_dir, options.swap_bytes)
@@ -162,7 +162,9 @@ def make_kernel(
     return Kernel(info, scheduler, params, eos_tokens)
 
 
-def _check(options: BootOptions) -> Tunables:
+def check_options(options: BootOptions) -> Tunables:
+    """The constants of the scheduler with these options. OSError EINVAL, ENODEV: what of them makes
+    no sense, on whatever machine."""
     if not isinstance(options.policy, str) or options.policy not in POLICIES:
         raise _invalid(f"no policy {options.policy!r}; there are {', '.join(POLICIES)}")
     if options.driver not in DRIVERS:

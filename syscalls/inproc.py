@@ -102,6 +102,14 @@ def boot(
 
 
 def connect(path: "str | os.PathLike[str] | None" = None) -> "Syscalls":
+def check_boot(**options: Any) -> None:
+    """Look at the options of `boot`, and load nothing. OSError EINVAL, ENODEV: what of them makes
+    no sense, on whatever machine."""
+    from tokenix.kernel.boot import BootOptions, check_options
+
+    check_options(BootOptions(**options))
+
+
     """The kernel of a daemon (`tokenix serve`) on this machine, behind the Unix socket `path`; by
     default that of TOKENIX_SOCKET or of the user's runtime directory (`wire/paths.py`).
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tokenix.cli.main import main
 from tokenix.cli.status import FAILED, OK, USAGE
 from tokenix.daemon.sizes import bytes_of
 from tokenix.gateway import keyfile
@@ -29,7 +30,7 @@ def config(home: Path, *words: str, **env: str) -> dict[str, Any]:
 
 def test_precedence_and_origins(tmp_path: Path, file: Path) -> None:
     file.write_text(
-        'model = "of-the-file"\ndevice_pages = 12\nthreads = 1\nswap_bytes = "2G"\n'
+        'model = "of-the-file"\ndevice_pages = 12\nthreads = 1\nswap_bytes = "2G"\nswap_dir = "."\n'
         '[http]\nport = 9000\nhost = "127.0.0.2"\n[http.alias]\n"gpt-4" = "smollm2"\n'
         "[sched]\ntarget_stream_s = 2.5\n[kernel]\nimage_idle_s = 3\n"
     )
@@ -105,6 +106,42 @@ def test_mistakes_in_the_file_are_one_line(
     assert (done.returncode, done.stdout) == (USAGE, ""), done.stdout
     assert done.stderr.startswith("tokenix: error: ") and done.stderr.count("\n") == 1
     assert said in done.stderr and "config.toml" in done.stderr
+
+
+REFUSED = [
+    ("policy = 'magic'", "no policy 'magic'"),
+    ("driver = 'tpu'", "no driver 'tpu'"),
+    ("kv_dtype = 'f8'", "kv_dtype must be one of"),
+    ("weights = 'none'", "weights must be one of"),
+    ("device_pages = 0", "device_pages must be at least 1"),
+    ("threads = -1", "threads must be at least 1"),
+    ("swap_bytes = '1G'", "swap_dir and swap_bytes go together"),
+    ("swap_resume = true", "swap_resume needs image_dir"),
+    ("tensor_parallel = 2", "boot with driver='cuda'"),
+    ("[sched]\nnonsense = 1", "nonsense"),
+    ("[sched]\ntarget_stream_s = -1", "target_stream_s"),
+    ("[tenants]\nnobody-of-this-name = 'acme'", "no user 'nobody-of-this-name'"),
+    ("socket_group = 'nobody-of-this-name'", "no group 'nobody-of-this-name'"),
+    ("[http]\nhost = '0.0.0.0'", "without API keys"),
+    ("[http]\nkeys = 'nowhere.jsonl'", "nowhere.jsonl"),
+    ("[http.limits]\nnonsense = 1", "no limit 'nonsense'"),
+    ("socket = '{home}/s'\n[http]\nuds = '{home}/s'", "--http.uds and --socket are both"),
+]
+
+
+def test_what_serve_refuses_is_not_shown(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = environment(tmp_path)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    for text, said in REFUSED:
+        file.write_text(text.replace("{home}", str(tmp_path)))
+        code, shown = main(["config", "show"]), capsys.readouterr()
+        assert code in (FAILED, USAGE) and shown.out == "", (text, shown.out)
+        assert said in shown.err and shown.err.count("\n") == 1, shown.err
+    served = command("serve", env=env)
+    assert (served.returncode, served.stderr) == (code, shown.err)
 
 
 def test_api_keys(tmp_path: Path) -> None:
