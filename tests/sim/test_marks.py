@@ -11,18 +11,20 @@ from tokenix.tests.kernel.test_life import test_no_wait_is_left_behind as no_wai
 from tokenix.tests.sched.fakes import stream
 from tokenix.tests.sched.test_room import test_leaders_are_the_last_of_the_last as leaders_come_last
 from tokenix.tests.sched.test_room import test_never_a_victim as never_a_victim
+from tokenix.tests.sched.test_step import test_shared_pages_cannot_deadlock as cannot_deadlock
 from tokenix.tests.sim import test_gaps as gaps
 from tokenix.tests.sim import test_meetings as meetings
 from tokenix.tests.sim import test_scenarios_d as copies
 from tokenix.tests.sim import test_scenarios_d_file as file
 from tokenix.tests.sim import test_scenarios_f as exits
+from tokenix.tests.sim import test_swapoff as swapoff
 from tokenix.tests.sim.draws import KINDS
 from tokenix.tests.sim.marks import Mark, Watch
 from tokenix.tests.sim.rare import RARE
 from tokenix.tests.sim.world import World
 
 WORLDS = 600
-"""In so many all must be reached that are not told as stories; mostly it takes half of them."""
+"""In so many all must be reached that are not told as stories; mostly it takes some hundred."""
 
 STORIES: list[tuple[set[str], Callable[[], None]]] = [
     (
@@ -44,6 +46,10 @@ STORIES: list[tuple[set[str], Callable[[], None]]] = [
     ({"paused in a gap"}, lambda: gaps.test_signals_in_a_gap(True, Signal.STOP)),
     ({"no slot for a fetch"}, meetings.test_a_resume_whose_pages_sank_and_have_no_way_back),
     ({"tail lost behind a gap"}, lambda: gaps.test_tail_lost_behind_a_gap(True, "fail_in", 0)),
+    ({"abandoned store"}, lambda: file.test_d8_a_store_has_a_deadline(True, "hang_store")),
+    ({"drained page rises"}, swapoff.test_pages_rise_where_there_is_room_for_them),
+    ({"fork without a frame"}, meetings.test_a_fork_for_whose_tail_no_frame_is_left),
+    ({"all are blocked"}, cannot_deadlock),
     ({"abandoned fetch"}, lambda: file.test_d8_a_fetch_has_a_deadline(True, "hang_fetch")),
     (
         {"lost while fetching"},

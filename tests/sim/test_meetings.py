@@ -49,6 +49,20 @@ def test_a_fork_joins_the_fetch_of_its_parent(cache: bool) -> None:
     assert moved(machine, Lane.FETCH) == sent
 
 
+def test_a_fork_for_whose_tail_no_frame_is_left() -> None:
+    """It computes again what the parent has on a page that is not full."""
+    machine = SimMachine(frames=3, host_slots=0)
+    pid = machine.spawn((1,), 7)
+    speak(machine, pid, 2)
+    for computed in (2, 0):
+        (child,) = machine.call(Fork(pid))
+        assert machine.process(child).space.computed == computed
+        machine.asked[child] = machine.asked[pid]
+        machine.output[child] = machine.process(pid).tokens[1:]
+        machine.follow(child)
+    machine.finish()
+
+
 @pytest.mark.parametrize("last", [Signal.STOP, Signal.KILL])
 def test_signals_while_it_rises(cache: bool, last: Signal) -> None:
     """Stopped, continued, stopped or killed while its pages rise: each takes effect at once."""
