@@ -62,6 +62,11 @@ class ReadResult(msgspec.Struct, frozen=True, gc=False):
     error: str = ""
 
 
+def ends_turn(result: ReadResult) -> bool:
+    """Whether it is the last one of its turn."""
+    return result.turn_ended is not None or result.eof
+
+
 class Rusage(msgspec.Struct):
     """What a process has used. Written by the kernel."""
 

@@ -79,6 +79,11 @@ class TextStream(Protocol):
     """Turns tokens into text and watches for stop strings (models.text.TextStream)."""
 
     @property
+    def stops(self) -> bool:
+        """Whether there are any."""
+        ...
+
+    @property
     def stopped(self) -> str | None: ...
 
     def push(self, token: int) -> str: ...
@@ -163,6 +168,15 @@ class Read(Asks[ReadResult], frozen=True):
     max_tokens: int = 1 << 30
     block: bool = True
     """Wait until there is at least one token or the end."""
+
+
+class Follow(Asks[ReadResult], frozen=True):
+    """Take output as it comes, up to `max_tokens` in all -> ReadResult. It is answered in parts
+    (`event.Reply.more`); the last one is that with which all is taken, or the turn or the output
+    ends. ESRCH, EPIPE (it was read to its end)."""
+
+    pid: Pid
+    max_tokens: int
 
 
 class Write(Asks[int], frozen=True):
@@ -373,7 +387,7 @@ class CancelCall(Asks[bool], frozen=True):
 
 
 Request = (
-    Spawn | Read | Write | Fork | Wait | Kill | Nice | SetRlimit | ShmOpen | ShmUnlink
+    Spawn | Read | Follow | Write | Fork | Wait | Kill | Nice | SetRlimit | ShmOpen | ShmUnlink
     | Stat | Ps | Maps | Tail | Framemap | Prefixes | Plan | Vmstat | Metrics | Sysctl | Swapon
     | Swapoff | ImageDir | Suspend | Resume | Images | UnlinkImage | Trace | CancelCall
 )  # fmt: skip

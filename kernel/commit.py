@@ -58,8 +58,10 @@ def commit_decodes(
             space.advance_one()
         else:
             filled += [(process, page) for page in space.advance(process.tokens, computed)]
-        process.tokens.append(drawn.token)
-        process.out.append(Output(drawn.token, "", now_s, drawn.logprob, drawn.top))
+        token, stream = drawn.token, process.text
+        process.tokens.append(token)
+        text = "" if stream is None else stream.push(token)
+        process.out.append(Output(token, text, now_s, drawn.logprob, drawn.top))
         process.state = ready
         streams.append(process)
     return Quiet(streams, filled, others)
@@ -96,8 +98,8 @@ def commit_row(
 
 
 def find_quiet_until(process: Process, context_tokens: int, pipe_tokens: int) -> int:
-    """See `Process.quiet_until`; for a process past its first token that nobody waits for."""
-    if process.text is not None or process.hold or not process.in_turn:
+    """See `Process.quiet_until`; for a process past its first token."""
+    if process.hold or not process.in_turn or (process.text is not None and process.text.stops):
         return 0
     to_go = count_to_go(process, context_tokens, pipe_tokens)
     if process.output_tokens < process.min_tokens:
@@ -154,6 +156,11 @@ def close_turn(process: Process, reason: ExitReason) -> None:
 
 def take_output(process: Process, max_tokens: int) -> ReadResult | None:
     """Take output from the pipe, up to the end of a turn. None: there is nothing yet."""
+    if len(process.out) == 1 and process.exit_reason is None:
+        head = process.out[0]
+        if isinstance(head, Output):  # the way of nearly all tokens
+            process.out.popleft()
+            return ReadResult((head,))
     outputs: list[Output] = []
     turn_ended: TurnEnd | None = None
     while process.out and turn_ended is None:

@@ -1,7 +1,7 @@
 """The kernel: step(now, inbox) -> commands. It decides and never waits.
 
     calls, completions, timers  ->  plan  ->  memory  ->  commands
-    \\______ what happened ______/   \\_____ what to do _____/
+    \\__________ learn __________/   \\________ decide ________/
 
 While a forward pass runs, calls and copies are handled, and the next plan is made when it has
 retired; on a device that takes two at a time, the second is planned while the first runs. Time is
@@ -67,6 +67,11 @@ class Kernel(Launch):
 
     def step(self, now_s: float, inbox: Sequence[Event]) -> list[Command]:
         """Handle what happened, decide what to do. Returns commands in the order to carry out."""
+        return [*self.learn(now_s, inbox), *self.decide()]
+
+    def learn(self, now_s: float, inbox: Sequence[Event]) -> list[Command]:
+        """The first half of a step: handle what happened. `decide` follows, at the same moment;
+        who gives out output need not wait for that."""
         assert now_s >= self.now_s, "time does not run backwards"
         self.now_s = self.memory.index.now_s = now_s
         for event in inbox:
@@ -76,6 +81,10 @@ class Kernel(Launch):
             if not isinstance(event, Call):
                 self._complete(event)
         self._run_timers()
+        return self._take_commands()
+
+    def decide(self) -> list[Command]:
+        """The second half: decide what to do."""
         if not self.flights:
             self.short = False
             self._act()
@@ -87,6 +96,9 @@ class Kernel(Launch):
         if self.now_s >= self._copies_resume_s:
             self._memory_events(self.swapfile.work(self.now_s))
         self.memory.balance()
+        return self._take_commands()
+
+    def _take_commands(self) -> list[Command]:
         commands = self.commands[:]
         self.commands.clear()
         return commands
@@ -176,6 +188,10 @@ class Kernel(Launch):
         counters.output_tokens += len(quiet.streams)
         self.meters.note_decoded(quiet.streams, self.now_s)
         self.scheduler.note_decoded(quiet.streams, self.now_s)
+        readers = self.readers
+        for process in quiet.streams if readers else ():
+            if process.pid in readers:
+                self.serve_readers(process)
         for process, page in quiet.filled:
             self.memory.dirty.push(process.pid, page)
         for process, drawn in quiet.others:
@@ -212,7 +228,7 @@ class Kernel(Launch):
             self.end_turn(process, outcome.ended, outcome.error)
         elif process.in_turn and process.over_pages:
             self.end_turn(process, ExitReason.PAGES)
-        elif outcome.delivered and process.pid not in self.readers:
+        elif outcome.delivered:
             pipe_tokens = self.params.pipe_tokens
             process.quiet_until = find_quiet_until(process, context_tokens, pipe_tokens)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from tokenix.drivers.ops import Command as DeviceCommand
 from tokenix.drivers.ops import Completion
-from tokenix.kernel.calls import KernelError, Principal, Read, Request, Wait
+from tokenix.kernel.calls import Follow, KernelError, Principal, Read, Request, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,19 @@ class Reply(msgspec.Struct, frozen=True):
     call_id: int
     value: object = None
     error: KernelError | None = None
+    more: bool = False
+    """It is a part of the answer to a `Follow`, and another one comes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WaitingCall:
     """A call that is blocked: its reply comes later."""
 
     call_id: int
     principal: Principal
-    request: Read | Wait
+    request: Read | Follow | Wait
+    left_tokens: int = 0
+    """Of a reader: how much it may still be given."""
 
 
 Event = Call | Completion

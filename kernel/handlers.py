@@ -20,6 +20,7 @@ from tokenix.kernel.birth import (
 )
 from tokenix.kernel.calls import (
     CancelCall,
+    Follow,
     Fork,
     Framemap,
     ImageDir,
@@ -54,8 +55,8 @@ from tokenix.kernel.calls import (
 )
 from tokenix.kernel.event import Call
 from tokenix.kernel.launch import Launch
-from tokenix.kernel.lifecycle import Lifecycle, end_of, end_of_file
-from tokenix.kernel.process import Process
+from tokenix.kernel.lifecycle import Lifecycle
+from tokenix.kernel.process import Process, end_of, end_of_file
 from tokenix.kernel.segments import Segment
 from tokenix.kernel.state import Hold, State
 from tokenix.sched.entity import Qos
@@ -82,6 +83,8 @@ def handle(kernel: Lifecycle, call: Call) -> object:
             return spawn(kernel, who, request)
         case Read() as request:
             return read(kernel, call, request)
+        case Follow() as request:
+            return follow(kernel, call, request)
         case Write() as request:
             return write(kernel, who, request)
         case Fork() as request:
@@ -257,11 +260,7 @@ def check_max_tokens(kernel: Lifecycle, process: Process, max_tokens: int) -> No
 
 def read(kernel: Lifecycle, call: Call, request: Read) -> object:
     """Take output from a process's pipe, or block until there is some."""
-    process = kernel.find(call.principal, request.pid)
-    if request.max_tokens < 1:
-        raise error(errno.EINVAL, f"max_tokens must be at least 1, not {request.max_tokens}")
-    if process.eof_sent:
-        raise end_of_file(process)
+    process = _find_readable(kernel, call.principal, request)
     if not kernel.readers.get(process.pid):
         result = kernel.take_output(process, request.max_tokens)
         if result is not None:
@@ -270,6 +269,23 @@ def read(kernel: Lifecycle, call: Call, request: Read) -> object:
         return ReadResult(())
     kernel.park(call, request)
     return BLOCKED
+
+
+def follow(kernel: Lifecycle, call: Call, request: Follow) -> object:
+    """Take what there is and what comes."""
+    process = _find_readable(kernel, call.principal, request)
+    kernel.park(call, request)
+    kernel.serve_readers(process)
+    return BLOCKED
+
+
+def _find_readable(kernel: Lifecycle, who: Principal, request: Read | Follow) -> Process:
+    process = kernel.find(who, request.pid)
+    if request.max_tokens < 1:
+        raise error(errno.EINVAL, f"max_tokens must be at least 1, not {request.max_tokens}")
+    if process.eof_sent:
+        raise end_of_file(process)
+    return process
 
 
 def write(kernel: Lifecycle, who: Principal, request: Write) -> int:

@@ -15,15 +15,15 @@ from collections import deque
 from collections.abc import Sequence
 
 from tokenix.drivers.device import DeviceInfo
-from tokenix.kernel.answers import ExitReason, ReadResult, WaitResult
-from tokenix.kernel.calls import KernelError, Principal, Read, Wait, error
+from tokenix.kernel.answers import ExitReason, ReadResult, WaitResult, ends_turn
+from tokenix.kernel.calls import Follow, KernelError, Principal, Read, Wait, error
 from tokenix.kernel.commit import close_turn, take_output
 from tokenix.kernel.event import Call, Command, Reply, WaitingCall
 from tokenix.kernel.images import Images
 from tokenix.kernel.memory import Memory
 from tokenix.kernel.meters import Meters
 from tokenix.kernel.params import Params
-from tokenix.kernel.process import STALE, Process
+from tokenix.kernel.process import STALE, Process, end_of, end_of_file
 from tokenix.kernel.segments import Segments
 from tokenix.kernel.state import ALLOWED, PAUSED, RESIDENT, Hold, State
 from tokenix.kernel.stats import Counters
@@ -329,16 +329,16 @@ class Lifecycle:
 
     # ---- pipes and blocked calls ----
 
-    def park(self, call: Call, request: Read | Wait) -> None:
+    def park(self, call: Call, request: Read | Follow | Wait) -> None:
         """Block a call until its process has something for it."""
         parked = len(self.waiters) + self.parked_reads
         if parked >= self.params.max_waiting_calls:
             raise error(errno.EAGAIN, f"{parked} calls are blocked already", 1.0)
         waiting = WaitingCall(call.call_id, call.principal, request)
-        if isinstance(request, Read):
+        if isinstance(request, Read | Follow):
+            waiting.left_tokens = request.max_tokens
             self.readers.setdefault(request.pid, deque()).append(waiting)
             self.parked_reads += 1
-            self.processes[request.pid].quiet_until = 0
         else:
             self.waiters[call.call_id] = waiting
 
@@ -365,20 +365,27 @@ class Lifecycle:
         return None
 
     def serve_readers(self, process: Process) -> None:
-        """Give output to blocked reads, first come first served."""
+        """Give output to blocked reads, first come first served; who follows comes last again."""
         waiting = self.readers.get(process.pid)
-        while waiting:
-            request = waiting[0].request
-            assert isinstance(request, Read)
+        while waiting and (process.out or process.exit_reason is not None):
+            reader = waiting[0]
             if process.eof_sent:
-                answer: object = end_of_file(process)
+                self.reply(reader.call_id, end_of_file(process))
             else:
-                answer = self.take_output(process, request.max_tokens)
-            if answer is None:
-                return
-            self.reply(waiting.popleft().call_id, answer)
+                answer = self.take_output(process, reader.left_tokens)
+                if answer is None:
+                    return
+                if isinstance(reader.request, Follow):
+                    reader.left_tokens -= len(answer.outputs)
+                    if reader.left_tokens and not ends_turn(answer):
+                        self.commands.append(Reply(reader.call_id, answer, more=True))
+                        waiting.rotate(-1)
+                        continue
+                self.reply(reader.call_id, answer)
+            waiting.popleft()
             self.parked_reads -= 1
-        self.readers.pop(process.pid, None)
+        if not waiting:
+            self.readers.pop(process.pid, None)
 
     def take_output(self, process: Process, max_tokens: int) -> ReadResult | None:
         """Take output for a reader; a pipe that was full lets its process go on."""
@@ -431,17 +438,6 @@ class Lifecycle:
             self.commands.append(Reply(call_id, error=value))
         else:
             self.commands.append(Reply(call_id, value))
-
-
-def end_of(process: Process) -> WaitResult:
-    """How a zombie has ended."""
-    assert process.exit_reason is not None
-    return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
-
-
-def end_of_file(process: Process) -> KernelError:
-    """For reads after the one that was told the end."""
-    return error(errno.EPIPE, f"the output of process {process.pid} was read to its end")
 
 
 def _fold(tokens: Sequence[int]) -> int:

@@ -1,13 +1,16 @@
 """The pump: the only clock. It feeds the kernel what happens and does what the kernel says.
 
-    callers --call()--> inbox --+
-                                +--> Kernel.step --> commands --> device.submit
-    device --wake()/poll()------+                      replies --> the callers' futures
+    callers --ask()---> inbox --+
+                                +--> learn --> decide --> commands --> device.submit
+    device --wake()/poll()------+      |         replies --> the callers' futures
+                                       +--> output, to who follows it
 
 One thread of its own. It sleeps on a condition until a call comes or the kernel's next timer is
 due; nothing it does waits for a reader or for a disk. What the device has done is handled by the
 thread that did it, unless another is at it: between two passes nobody has to wake up first. Replies
-are left to our own thread, which has time for them while the device computes.
+are left to our own thread, which has time for them while the device computes. Output for who
+follows it is handed on there and then, before the next pass is planned: no thread has to wake up
+for it, and programs that get it work at it while this one plans.
 """
 
 import errno
@@ -18,17 +21,24 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tokenix.drivers.device import Device
+from tokenix.kernel.answers import ReadResult
 from tokenix.kernel.calls import Asks, KernelError, Principal, Request, error
 from tokenix.kernel.core import Kernel
-from tokenix.kernel.event import Call, Event, Reply
+from tokenix.kernel.event import Call, Command, Event, Reply
 
 Answer = TypeVar("Answer")
 
 Then = Callable[[Reply], None]
 """What is done with the reply to a call."""
+
+Settle = Callable[[], None]
+
+Part = Callable[[ReadResult], Settle | None]
+"""Takes output that is followed, at once and without waiting; what it returns is called, once, when
+all that has come together is given out. Neither may raise. On any thread."""
 
 
 class Pump:
@@ -55,6 +65,8 @@ class Pump:
         self._replies: deque[Reply] = deque()
         """Not given to their callers yet."""
         self._askers: dict[int, Then] = {}
+        self._followers: dict[int, Part] = {}
+        """Those of the askers who want parts of their answer."""
         self._call_ids = 0
         device.set_wake(self._wake)
         self._thread = threading.Thread(target=self._run, name="tokenix-kernel", daemon=True)
@@ -65,9 +77,12 @@ class Pump:
         future: Future[Answer] = Future()
         return self.ask(request, principal, partial(_resolve, future)), future
 
-    def ask(self, request: Asks[Any], principal: Principal, then: Then) -> int:
+    def ask(
+        self, request: Asks[Any], principal: Principal, then: Then, part: Part | None = None
+    ) -> int:
         """Send a call; its number. `then` gets the reply, once: on the kernel's thread, which must
-        not wait there, or at once if the kernel is gone."""
+        not wait there, or at once if the kernel is gone. `part`, of a `Follow`, gets what comes
+        before that."""
         assert isinstance(request, Request), "only system calls are sent"
         if os.getpid() != self._home:  # the lock may be held for ever here
             then(Reply(0, error=self._gone()))
@@ -77,6 +92,8 @@ class Pump:
             call_id = self._call_ids
             if not self._closing and self._failure is None:
                 self._askers[call_id] = then
+                if part is not None:
+                    self._followers[call_id] = part
                 self._inbox.append(Call(call_id, principal, request))
                 self._lock.notify()
                 return call_id
@@ -170,16 +187,28 @@ class Pump:
             self._woken = False
         now_s = self._now_s()
         inbox += self._device.poll(now_s)
-        for command in self._kernel.step(now_s, inbox):
-            if isinstance(command, Reply):
-                self._replies.append(command)
-            else:
-                self._device.submit(command, now_s)
+        self._carry_out(self._kernel.learn(now_s, inbox), now_s)
+        self._carry_out(self._kernel.decide(), now_s)
         next_s = self._kernel.next_wake_s()
         with self._lock:
             before_s, self._next_s = self._next_s, next_s
             if next_s is not None and (before_s is None or next_s < before_s):
                 self._lock.notify()  # our own thread sleeps for too long
+
+    def _carry_out(self, commands: list[Command], now_s: float) -> None:
+        settle: dict[Settle, None] = {}
+        for command in commands:
+            if not isinstance(command, Reply):
+                self._device.submit(command, now_s)
+            elif command.more:
+                part = self._followers.get(command.call_id)
+                after = None if part is None else part(cast("ReadResult", command.value))
+                if after is not None:
+                    settle[after] = None
+            else:
+                self._replies.append(command)
+        for after in settle:
+            after()
 
     def _answer(self) -> None:
         """Give out replies, on our own thread."""
@@ -187,6 +216,7 @@ class Pump:
         while replies:
             reply = replies.popleft()
             then = self._askers.pop(reply.call_id, None)
+            self._followers.pop(reply.call_id, None)
             if then is not None:
                 then(reply)
 

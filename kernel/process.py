@@ -1,13 +1,14 @@
 """A process: one generation request. Its fields are grouped by who may write them."""
 
+import errno
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
 from tokenix.drivers.ops import SampleSpec
 from tokenix.drivers.sampling import SamplingParams
-from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd
-from tokenix.kernel.calls import Grammar, Principal, TextStream
+from tokenix.kernel.answers import ExitReason, Output, Rusage, TurnEnd, WaitResult
+from tokenix.kernel.calls import Grammar, KernelError, Principal, TextStream, error
 from tokenix.kernel.meters import UNLISTED, Series
 from tokenix.kernel.state import Hold, State
 from tokenix.mm.ids import Pid
@@ -86,8 +87,9 @@ class Process:
 
     # ---- notes of what was worked out; whoever changes what they depend on voids them ----
     quiet_until: int = 0
-    """A decode that leaves fewer computed tokens than this has no consequence but its token: no
-    bound is reached, nobody waits for it (`commit.find_quiet_until`). Void: 0."""
+    """A decode that leaves fewer computed tokens than this has no consequence but its token, its
+    text and what a reader is told: no bound is reached, no stop string is looked for
+    (`commit.find_quiet_until`). Void: 0."""
     spec: SampleSpec = STALE
     """How its next tokens are drawn (`sample_spec`). Void: STALE."""
 
@@ -159,3 +161,14 @@ class Process:
                 self.sampling, self.tokens, self.prompt_tokens, banned, self.grammar
             )
         return self.spec
+
+
+def end_of(process: Process) -> WaitResult:
+    """How a zombie has ended."""
+    assert process.exit_reason is not None
+    return WaitResult(process.pid, process.exit_reason, process.exit_error, process.usage)
+
+
+def end_of_file(process: Process) -> KernelError:
+    """For reads after the one that was told the end."""
+    return error(errno.EPIPE, f"the output of process {process.pid} was read to its end")

@@ -80,6 +80,11 @@ class TextStream:
         self.stopped: str | None = None
         """The stop string that ended the text; nothing is released after it."""
 
+    @property
+    def stops(self) -> bool:
+        """Whether it looks for stop strings."""
+        return bool(self._stops.strings)
+
     def push(self, token: int) -> str:
         """Add a token; the text that is certain now. Always whole characters."""
         if self.stopped is not None:

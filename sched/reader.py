@@ -60,6 +60,14 @@ def pace_of(entity: SchedEntity) -> float:
     return max(0.1, round(rate, 1)) if rate else 0.0
 
 
+def paces_differ(entity: SchedEntity, read_rate: float) -> bool:
+    """Whether its pace is another than with this `read_rate`."""
+    learnt, entity.read_rate = entity.read_rate, read_rate
+    before = pace_of(entity)
+    entity.read_rate = learnt
+    return before != pace_of(entity)
+
+
 def before_first_token(entity: SchedEntity) -> bool:
     """Whether nobody has seen anything of this turn yet."""
     return entity.first_token_s is None or kind_of(entity) is _HIDDEN

@@ -131,9 +131,10 @@ class Scheduler:
     def note_read(self, task: Task, now_s: float, tokens: int) -> None:
         """The client took `tokens` from the pipe."""
         entity = task.entity
-        pace = reader.pace_of(entity)
+        rate = entity.read_rate
         reader.note_read(entity, now_s, tokens, self.tunables)
-        if entity.pid in self.paused or reader.pace_of(entity) != pace:
+        learnt = entity.read_rate != rate
+        if (learnt and reader.paces_differ(entity, rate)) or entity.pid in self.paused:
             self.queues.touch(task)
 
     def note_paused(self, task: Task, now_s: float) -> None:

@@ -31,6 +31,7 @@ from tokenix.kernel.answers import (
     ProcessStat,
     ReadResult,
     WaitResult,
+    ends_turn,
 )
 from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
@@ -132,7 +133,7 @@ class Syscalls:
                 text = endings.text_of(result)
                 if text:
                     yield text
-                if endings.ends_turn(result):
+                if ends_turn(result):
                     endings.raise_if_failed(pid, result)
 
     async def follow(self, pid: Pid) -> AsyncGenerator[ReadResult, None]:
@@ -141,7 +142,7 @@ class Syscalls:
         request = requests.check(calls.Read(pid))
         while isinstance(flow := await self._open(pid, request), ReadResult):
             yield flow
-            if endings.ends_turn(flow):
+            if ends_turn(flow):
                 return
         async with self._open_until_end(flow, request) as alarm:
             while True:
@@ -150,7 +151,7 @@ class Syscalls:
                     await alarm.wait(flow.when_ready)
                     continue
                 yield pushed
-                if endings.ends_turn(pushed):
+                if ends_turn(pushed):
                     return
 
     async def pour(self, pid: Pid, take: Take) -> None:
@@ -162,7 +163,7 @@ class Syscalls:
             rest = take(flow)
             if rest is not None:
                 await rest()
-            if endings.ends_turn(flow):
+            if ends_turn(flow):
                 return
         async with self._open_until_end(flow, request) as alarm:
             await Pouring(flow, take, alarm).run()

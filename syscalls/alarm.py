@@ -18,8 +18,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from tokenix.kernel.answers import ReadResult
-from tokenix.syscalls import endings
+from tokenix.kernel.answers import ReadResult, ends_turn
 from tokenix.syscalls.port import Flow
 
 Later = Callable[[], Awaitable[None]]
@@ -35,8 +34,6 @@ class Alarm:
         token: Any = anyio.lowlevel.current_token()
         loop = getattr(token, "native_token", token)  # anyio below 4.11 gives the loop itself
         self._soon = getattr(loop, "run_sync_soon", None) or loop.call_soon_threadsafe
-        self._here = getattr(loop, "call_soon", self._soon)
-        """The same on the loop's own thread, where asyncio need not be woken."""
         self._thread = threading.get_ident()
         self.new_event: Callable[[], anyio.Event] = type(anyio.Event())
         """Of this event loop's kind, so that it need not be asked for each time."""
@@ -53,13 +50,16 @@ class Alarm:
             return alarm
 
     def ring(self, then: Callable[[], None]) -> None:
-        """Have `then`, which must not raise, called on the loop. From any thread."""
+        """Have `then`, which must not raise, called on the loop: there at once, from any other
+        thread a moment later."""
+        if threading.get_ident() == self._thread:
+            then()
+            return
         self._rung.append(then)
         if not self._woken:
             self._woken = True
             with contextlib.suppress(RuntimeError):  # the loop is gone, and who waited with it
-                here = threading.get_ident() == self._thread
-                (self._here if here else self._soon)(self._deliver)
+                self._soon(self._deliver)
 
     async def wait(self, ask: Callable[[Callable[[], None]], None]) -> None:
         """Until the function that `ask` is given has been called."""
@@ -91,17 +91,19 @@ class Pouring:
         self._take = take
         self._alarm = alarm
         self._rest: Later | None = None
+        self._idle = True
+        """The task is at something else than waiting."""
         self._problem: BaseException | None = None
         self._ended = False
-        self._stopped = False
         self._event = alarm.new_event()
-        self._ring = partial(alarm.ring, self._run)
 
     async def run(self) -> None:
         """Until the end of the turn. Raises what reads and `take` do."""
+        self._flow.attend(partial(self._alarm.ring, self._run))
         try:
             while not self._ended:
                 self._event = self._alarm.new_event()
+                self._idle = False
                 self._run()
                 await self._event.wait()
                 if self._problem is not None:
@@ -110,23 +112,22 @@ class Pouring:
                 if rest is not None:
                     await rest()
         finally:
-            self._stopped = True
+            self._idle = True
             self._problem = None  # whose traceback holds this
 
     def _run(self) -> None:
         """Hand over what there is, on the loop."""
-        if self._stopped:
+        if self._idle:
             return
         try:
-            while True:
-                result = self._flow.take()
-                if result is None:
-                    self._flow.when_ready(self._ring)
-                    return
-                self._ended = endings.ends_turn(result)
+            while (result := self._flow.take()) is not None:
+                self._ended = ends_turn(result)
                 self._rest = self._take(result)
                 if self._ended or self._rest is not None:
                     break
+            else:
+                return
         except BaseException as problem:
             self._problem = problem
+        self._idle = True
         self._event.set()

@@ -43,7 +43,7 @@ class Pass:
     """... of which the model."""
     ended_s: float = 0.0
     step_begun_s: float = 0.0
-    """The kernel's step that commits it."""
+    """The kernel's step that commits it, with the handing on of what it has drawn."""
     step_ended_s: float = 0.0
 
 
@@ -130,14 +130,20 @@ class _WatchedKernel:
         self._kernel = kernel
         self._anatomy = anatomy
         self.next_wake_s = kernel.next_wake_s
+        self._ending: Pass | None = None
+        """Whose end the kernel has been told of in this step."""
 
-    def step(self, now_s: float, inbox: Sequence[Event]) -> list[Command]:
-        if not any(isinstance(event, ForwardDone) for event in inbox):
-            return self._kernel.step(now_s, inbox)
-        one = self._anatomy.passes[-1]
-        one.step_begun_s = time.perf_counter()
-        commands = self._kernel.step(now_s, inbox)
-        one.step_ended_s = time.perf_counter()
+    def learn(self, now_s: float, inbox: Sequence[Event]) -> list[Command]:
+        self._ending = None
+        if any(isinstance(event, ForwardDone) for event in inbox):
+            self._ending = self._anatomy.passes[-1]
+            self._ending.step_begun_s = time.perf_counter()
+        return self._kernel.learn(now_s, inbox)
+
+    def decide(self) -> list[Command]:
+        commands = self._kernel.decide()
+        if self._ending is not None:
+            self._ending.step_ended_s = time.perf_counter()
         return commands
 
 

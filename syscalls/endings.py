@@ -22,15 +22,13 @@ _CUT_SHORT: dict[ExitReason | None, tuple[int, str]] = {
 
 def text_of(result: ReadResult) -> str:
     """The text that a read has brought."""
-    pieces = [output.text for output in result.outputs]
-    if result.turn_ended is not None:
-        pieces.append(result.turn_ended.tail)
+    outputs, end = result.outputs, result.turn_ended
+    if end is None and len(outputs) == 1:
+        return outputs[0].text  # nearly always
+    pieces = [output.text for output in outputs]
+    if end is not None:
+        pieces.append(end.tail)
     return "".join(pieces)
-
-
-def ends_turn(result: ReadResult) -> bool:
-    """Whether it is the last one of its turn."""
-    return result.turn_ended is not None or result.eof
 
 
 def raise_if_failed(pid: Pid, result: ReadResult) -> None:

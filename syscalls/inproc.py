@@ -27,6 +27,7 @@ from tokenix.kernel.answers import (
     ProcessStat,
     ReadResult,
     WaitResult,
+    ends_turn,
 )
 from tokenix.kernel.calls import Asks, KernelError
 from tokenix.kernel.trace import TraceEvent
@@ -101,7 +102,6 @@ def boot(
     return Syscalls(LocalPort(boot_machine(options, progress)))
 
 
-def connect(path: "str | os.PathLike[str] | None" = None) -> "Syscalls":
 def check_boot(**options: Any) -> None:
     """Look at the options of `boot`, and load nothing. OSError EINVAL, ENODEV: what of them makes
     no sense, on whatever machine."""
@@ -110,6 +110,7 @@ def check_boot(**options: Any) -> None:
     check_options(BootOptions(**options))
 
 
+def connect(path: "str | os.PathLike[str] | None" = None) -> "Syscalls":
     """The kernel of a daemon (`tokenix serve`) on this machine, behind the Unix socket `path`; by
     default that of TOKENIX_SOCKET or of the user's runtime directory (`wire/paths.py`).
 
@@ -169,7 +170,7 @@ class Syscalls:
             text = endings.text_of(result)
             if text:
                 yield text
-            if endings.ends_turn(result):
+            if ends_turn(result):
                 endings.raise_if_failed(pid, result)
 
     def follow(self, pid: Pid) -> Iterator[ReadResult]:
@@ -179,7 +180,7 @@ class Syscalls:
         request = requests.check(calls.Read(pid))
         while isinstance(flow := self._open(pid, request), ReadResult):
             yield flow
-            if endings.ends_turn(flow):
+            if ends_turn(flow):
                 return
         try:
             while True:
@@ -190,7 +191,7 @@ class Syscalls:
                     ready.wait()
                     continue
                 yield pushed
-                if endings.ends_turn(pushed):
+                if ends_turn(pushed):
                     return
         except KernelError as problem:
             raise problem.as_os_error() from None

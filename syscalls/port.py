@@ -33,6 +33,11 @@ class Flow(Protocol):
         """Call `wake` once, on any thread, when `take` has something; at once if it has."""
         ...
 
+    def attend(self, wake: Callable[[], None]) -> None:
+        """Call `wake` from now on, on any thread, whenever `take` has something new; it may have
+        something already."""
+        ...
+
     def stop(self) -> "Future[list[ReadResult]]":
         """End it early; what was on the way and not taken."""
         ...

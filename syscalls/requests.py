@@ -30,6 +30,7 @@ from tokenix.kernel.calls import Asks, Signal, Spawn, Write, error
 from tokenix.mm.ids import Pid
 from tokenix.sched.entity import Qos, Reader, ReaderKind
 from tokenix.syscalls.bounds import check_count, check_text
+from tokenix.syscalls.literal import Masks
 
 if TYPE_CHECKING:
     from tokenix.models.grammar import Grammar
@@ -167,13 +168,17 @@ def encode(
         if not items:
             raise invalid("the prompt is empty; give text, messages or tokens")
         check_count(image, len(items), "messages")
-        return _tokenize(image, _render(image, items, tools, template))
+        masks = Masks(image.tokenizer)
+        return _tokenize_masked(image, masks, _render(image, masks, items, tools, template))
     if not prompt:
         raise invalid("the prompt is empty; give text, messages or tokens")
     if raw or image.chat is None:
         return _tokenize(image, prompt, add_special=True, parse_special=False)
     check_text(image, prompt)
-    return _tokenize(image, _render(image, [{"role": "user", "content": prompt}]))
+    masks = Masks(image.tokenizer)
+    return _tokenize_masked(
+        image, masks, _render(image, masks, [{"role": "user", "content": prompt}])
+    )
 
 
 def make_write(
@@ -192,12 +197,13 @@ def make_write(
     # beginning. The end of turn is usually generated already.
     answer = "\x01"
     dialogue = [("user", "?"), ("assistant", answer), ("user", data)]
-    text = _render(image, [{"role": role, "content": content} for role, content in dialogue])
+    masks = Masks(image.tokenizer)
+    text = _render(image, masks, [{"role": role, "content": said} for role, said in dialogue])
     rest = text.partition(answer)[2]
     end = next((t for t in _stop_texts(image) if rest.startswith(t)), "")
     return Write(
         pid,
-        _tokenize(image, rest.removeprefix(end)),
+        _tokenize_masked(image, masks, rest.removeprefix(end)),
         separator=_tokenize(image, end) if end else (),
         eof=eof,
     )
@@ -210,20 +216,30 @@ def _tokenize(
     return tuple(image.tokenizer.encode(text, add_special, parse_special))
 
 
+def _tokenize_masked(image: "ProgramImage", masks: Masks, text: str) -> tuple[int, ...]:
+    check_text(image, text)
+    return tuple(masks.encode(text))
+
+
 def _render(
     image: "ProgramImage",
+    masks: Masks,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None = None,
     template: Mapping[str, Any] | None = None,
 ) -> str:
+    """A dialogue as the template writes it, with the names of special tokens hidden by `masks`."""
     assert image.chat is not None
     own = {"messages", "tools", "add_generation_prompt"}.intersection(template or ())
     if own:
         raise invalid(f"template cannot set {min(own)}")
     try:
-        return image.chat.render(messages, tools=tools, **(template or {}))
+        shown, told, more = masks.hide((messages, tools, template or {}))
+        return image.chat.render(shown, tools=told, **more)
     except ValueError as why:
         raise invalid(str(why)) from None
+    except RecursionError:
+        raise invalid("the messages or tools are nested too deeply; nest them less") from None
 
 
 def _stop_texts(image: "ProgramImage") -> list[str]:

@@ -27,8 +27,9 @@ VERSION = 2
 WINDOW_TOKENS = 64
 """Credit that this client gives a flow."""
 
-INSIDE = (calls.Spawn, calls.Write, calls.ShmOpen, calls.ImageDir)
-"""Requests that only the kernel's own process makes: of those in `texts.py`, and at boot."""
+INSIDE = (calls.Spawn, calls.Follow, calls.Write, calls.ShmOpen, calls.ImageDir)
+"""Requests that only the kernel's own process makes: of those in `texts.py` and of a `Follow`, and
+at boot."""
 
 REQUESTS: tuple[type[Asks[Any]], ...] = tuple(
     request

@@ -2,6 +2,7 @@
 
 What the kernel answers is collected on its thread and the loop woken once, however much there is;
 the kernel's thread never waits. Replies come through in the order in which the kernel gave them.
+Output that is followed does not pass the loop at all (`Flow`).
 """
 
 import asyncio
@@ -12,8 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from tokenix.kernel.calls import Asks, Principal
+from tokenix.kernel.calls import Asks, Follow, Principal
 from tokenix.kernel.event import Reply
+from tokenix.kernel.loop import Part
 from tokenix.syscalls.port import LocalPort
 from tokenix.syscalls.texts import TextRequest, resolve
 
@@ -35,13 +37,22 @@ class Bridge:
         self._pump = port.machine.pump
         self._loop = loop
         self._settled = settled
-        self._done: deque[tuple[Callable[[Any], None], Reply | Future[Any]]] = deque()
+        self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._woken = False
         self._pool = ThreadPoolExecutor(TEXT_THREADS, "tokenix-text")
 
     def submit(self, request: Asks[Any], principal: Principal, then: Then) -> int:
         """Ask the kernel; the number that it knows the call by."""
         return self._pump.ask(request, principal, partial(self._note, then))
+
+    def follow(self, request: Follow, principal: Principal, part: Part, then: Then) -> int:
+        """The same for output; `part` gets what comes before the reply, on the kernel's thread or
+        the device's."""
+        return self._pump.ask(request, principal, partial(self._note, then), part)
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Have it called on the loop. From any thread."""
+        self._note(partial(_call, call), None)
 
     def resolve(self, request: TextRequest, made: Made) -> None:
         """Make the kernel's request of it, in the pool; the future has a Request or an Answered."""
@@ -52,7 +63,7 @@ class Bridge:
         """Nothing more is resolved. What the kernel still answers is dropped with the loop."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _note(self, then: Callable[[Any], None], what: "Reply | Future[Any]") -> None:
+    def _note(self, then: Callable[[Any], None], what: Any) -> None:
         """On any thread."""
         self._done.append((then, what))
         if not self._woken:
@@ -67,3 +78,7 @@ class Bridge:
             then, what = done.popleft()
             then(what)
         self._settled()
+
+
+def _call(call: Callable[[], None], _: None) -> None:
+    call()

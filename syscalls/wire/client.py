@@ -18,10 +18,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tokenix.kernel.answers import ReadResult
+from tokenix.kernel.answers import ReadResult, ends_turn
 from tokenix.kernel.calls import Asks, CancelCall, KernelError, error
 from tokenix.mm.ids import Pid
-from tokenix.syscalls import endings
 from tokenix.syscalls.wire import abi
 from tokenix.syscalls.wire.abi import Ask, Delta, Follow, Grant, Welcome
 from tokenix.syscalls.wire.channel import Channel, Receiver
@@ -215,6 +214,7 @@ class RemoteFlow(Receiver):
         self._problem: KernelError | None = None
         self._ended = False
         self._wake: Callable[[], None] | None = None
+        self._attending: Callable[[], None] | None = None
         self._stopped: Future[list[ReadResult]] | None = None
         self._lock = threading.Lock()
         """Of the answer of `stop`."""
@@ -240,6 +240,12 @@ class RemoteFlow(Receiver):
         elif self._results or self._ended:
             self.told()
 
+    def attend(self, wake: Callable[[], None]) -> None:
+        self._attending = wake
+        problem = self._line.left_behind()
+        if problem is not None:
+            self.failed(problem)
+
     def stop(self) -> "Future[list[ReadResult]]":
         stopped: Future[list[ReadResult]] = Future()
         self._stopped = stopped
@@ -257,12 +263,14 @@ class RemoteFlow(Receiver):
     def pushed(self, message: Delta) -> bool:
         result = message.result
         self._results.append(result)
-        last = endings.ends_turn(result)
+        last = ends_turn(result)
         if last:
             self._end()
         return last
 
     def told(self) -> None:
+        if self._attending is not None:
+            self._attending()
         wake, self._wake = self._wake, None
         if wake is not None:
             wake()

@@ -6,14 +6,19 @@ take no output from the kernel, until all is sent.
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
+import os
+import threading
 from collections import deque
+from functools import partial
 from typing import Protocol, cast
 
 import msgspec
 
 from tokenix.kernel.calls import CancelCall, KernelError, Principal, error
+from tokenix.kernel.loop import Settle
 from tokenix.syscalls.wire import abi
 from tokenix.syscalls.wire.abi import (
     Ask,
@@ -85,7 +90,11 @@ class Connection(asyncio.Protocol):
         self._frames = Frames(hub.limits.frame_bytes)
         self._backlog: deque[bytes] = deque()
         """Frames that have come and may not be handled yet."""
+        self._lock = threading.Lock()
+        """Of `_out`, `_direct` and all writing: output is pushed on other threads too."""
         self._out = bytearray()
+        self._direct = -1
+        """The socket, for those threads; -1: they leave all to the loop."""
         self._calls = Calls(hub.bridge, self, self._settle)
         self._who = Principal()
         self._greeted = False
@@ -146,6 +155,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._closing = True
+        with self._lock:
+            direct, self._direct = self._direct, -1
+        if direct >= 0:
+            os.close(direct)
         self._backlog.clear()
         self._hold(0)
         self._calls.abandon()
@@ -155,19 +168,50 @@ class Connection(asyncio.Protocol):
 
     def send(self, message: abi.FromServer) -> None:
         """Queue a message. It goes out when the loop has done all that is to be done now."""
-        try:
-            fits = append_frame(self._out, message, self._limits.answer_bytes)
-        except Exception:
-            log.exception("a message cannot be sent")
-            fits = False
-        if not fits:
-            self.close(errno.EMSGSIZE, "a message to this client cannot be sent")
+        if not self._append(message):
+            self._cannot_send()
         self._hub.has_output(self)
 
+    def push(self, message: abi.Delta) -> Settle:
+        """Queue a message, on any thread. It goes out with a call of what this returns."""
+        if not self._append(message):
+            self._hub.bridge.call_soon(self._cannot_send)
+        return self._write_through
+
+    def _append(self, message: abi.FromServer) -> bool:
+        try:
+            with self._lock:
+                return append_frame(self._out, message, self._limits.answer_bytes)
+        except Exception:
+            log.exception("a message cannot be sent")
+            return False
+
+    def _cannot_send(self) -> None:
+        self.close(errno.EMSGSIZE, "a message to this client cannot be sent")
+
     def flush(self) -> None:
-        if self._out and not self._transport.is_closing():
-            out, self._out = self._out, bytearray()
-            self._transport.write(out)
+        with self._lock:
+            if self._out and not self._transport.is_closing():
+                out, self._out = self._out, bytearray()
+                self._transport.write(out)
+
+    def _write_through(self) -> None:
+        """Send what is queued, on any thread: past the loop, which need not wake up for it, unless
+        that has something unsent before it or the socket is full."""
+        with self._lock:
+            idle = not self._lagging and self._transport.get_write_buffer_size() == 0
+            if self._out and idle and self._direct >= 0:
+                with contextlib.suppress(OSError):  # it is full, or the loop finds out that it ends
+                    del self._out[: os.write(self._direct, self._out)]
+            left = bool(self._out)
+        if left:
+            self._hub.bridge.call_soon(partial(self._hub.has_output, self))
+
+    def _open_direct(self) -> None:
+        """A descriptor of its own, which nobody closes while another thread writes to it."""
+        if self._direct < 0 and not self._closing:
+            with contextlib.suppress(OSError):  # there are no more
+                self._direct = os.dup(self.descriptor)
 
     def measure_unsent(self) -> int:
         """Bytes that the socket has not taken yet. That it took some means that the client
@@ -182,6 +226,7 @@ class Connection(asyncio.Protocol):
         """Take nothing from the client nor for it until all is sent."""
         if not self.blocked:
             self.blocked = True
+            self._calls.hold()
             self._mind_reading()
 
     def unblock(self) -> None:
@@ -360,6 +405,7 @@ class Connection(asyncio.Protocol):
             what = f"a window has 1 to {most} tokens, not {message.window}"
             self._settle(message.id, error(errno.EINVAL, what))
             return
+        self._open_direct()
         self._calls.follow(message.id, message.pid, message.window, who)
 
     def _begin(self, number: int, tenant: str | None) -> Principal | None:
@@ -386,7 +432,8 @@ class Connection(asyncio.Protocol):
         else:
             answer = abi.Answer(number, cast("msgspec.Raw", value))
             try:
-                fits = append_frame(self._out, answer, limit)
+                with self._lock:
+                    fits = append_frame(self._out, answer, limit)
             except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
                 log.exception("an answer cannot be sent")
                 self.send(Fail(number, errno.EIO, "the answer cannot be sent; the log says why"))

@@ -1,11 +1,13 @@
 """Frames: a length of 4 bytes, little-endian, then that many bytes of MessagePack."""
 
 import errno
+import struct
 
 from msgspec import msgpack
 
 LENGTH_BYTES = 4
 
+_length = struct.Struct("<I").unpack_from
 _encoder = msgpack.Encoder()
 
 
@@ -39,7 +41,7 @@ class Frames:
         frames, at, end = [], 0, len(data)
         self._wanted = LENGTH_BYTES
         while end - at >= LENGTH_BYTES:
-            size = int.from_bytes(data[at : at + LENGTH_BYTES], "little")
+            (size,) = _length(data, at)
             if not 0 < size <= self._limit_bytes:
                 raise FrameError(
                     errno.EMSGSIZE, f"a frame of {size} bytes; it may have 1 to {self._limit_bytes}"

@@ -106,6 +106,11 @@ class Calls:
         for flow in tuple(self._flows.values()):
             flow.go_on()
 
+    def hold(self) -> None:
+        """There is no room for output until `go_on`."""
+        for flow in tuple(self._flows.values()):
+            flow.hold()
+
     def drop_flow(self, number: int) -> None:
         self._flows.pop(number, None)
 

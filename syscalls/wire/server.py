@@ -287,9 +287,9 @@ class Server:
 
 
 def _most_connections() -> int:
-    """As many as this process may have descriptors, less some for all else."""
+    """As this process may have descriptors, less some for all else: two for each (`Connection`)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 30 if soft == resource.RLIM_INFINITY else max(1, soft - SPARE_DESCRIPTORS)
+    return 1 << 30 if soft == resource.RLIM_INFINITY else max(1, (soft - SPARE_DESCRIPTORS) // 2)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

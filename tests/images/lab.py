@@ -25,6 +25,10 @@ class Words:
         self.stop = stop
         self.stopped: str | None = None
 
+    @property
+    def stops(self) -> bool:
+        return bool(self.stop)
+
     def push(self, token: int) -> str:
         text, self.held = self.held, f"w{token} "
         self.stopped = self.held if self.held == self.stop else None

@@ -8,8 +8,10 @@ import pytest
 
 from tokenix.drivers.ops import ForwardDone
 from tokenix.kernel import calls
+from tokenix.kernel.answers import ReadResult
 from tokenix.kernel.calls import KernelError, Principal
 from tokenix.kernel.event import Reply
+from tokenix.kernel.loop import Settle
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.syscalls.rehearsal import rehearse
 
@@ -20,14 +22,14 @@ ROOT = Principal(root=True)
 def watch_steps(k: Syscalls) -> set[str]:
     """The threads on which passes are committed, from now on."""
     kernel: Any = k.machine.kernel
-    step, threads = kernel.step, set()
+    learn, threads = kernel.learn, set()
 
     def watched(now_s: float, inbox: Any) -> Any:
         if any(isinstance(event, ForwardDone) for event in inbox):
             threads.add(threading.current_thread().name)
-        return step(now_s, inbox)
+        return learn(now_s, inbox)
 
-    kernel.step = watched
+    kernel.learn = watched
     return threads
 
 
@@ -53,6 +55,31 @@ def test_the_device_s_thread_goes_on_and_the_kernel_s_thread_answers() -> None:
         assert "tokenix-sim" in threads  # sometimes it is ours, when a call came at that moment
 
 
+def test_who_follows_output_is_given_it_where_the_pass_has_ended() -> None:
+    """On the device's thread, all streams together, before the next pass is planned."""
+    with rehearse(step_s=0.001) as k:
+        pump, kernel = k.machine.pump, k.machine.kernel
+        told: list[tuple[str, int]] = []
+        came, ended = [0], threading.Semaphore(0)
+
+        def part(result: ReadResult) -> Settle:
+            came[0] += len(result.outputs)
+            return settle
+
+        def settle() -> None:
+            told.append((threading.current_thread().name, came[0]))
+            assert threading.current_thread().name != "tokenix-sim" or not kernel.flights
+            came[0] = 0
+
+        pids = [k.spawn([1, 2, number], max_tokens=200, ignore_eos=True) for number in range(4)]
+        for pid in pids:
+            pump.ask(calls.Follow(pid, 1000), ROOT, lambda _: ended.release(), part)
+        for _ in pids:
+            assert ended.acquire(timeout=PATIENCE_S)
+        assert "tokenix-sim" in {name for name, _ in told}
+        assert 4 in {tokens for _, tokens in told}, "a pass is told of once"
+
+
 def test_it_may_be_closed_by_who_is_answered() -> None:
     k = rehearse(step_s=0.001)
     pump, closed = k.machine.pump, threading.Event()
@@ -73,14 +100,14 @@ def test_it_may_be_closed_by_who_is_answered() -> None:
 def test_a_failure_of_the_kernel_reaches_all_who_wait() -> None:
     k = rehearse(step_s=0.05)
     kernel: Any = k.machine.kernel
-    step = kernel.step
+    learn = kernel.learn
 
     def failing(now_s: float, inbox: Any) -> Any:
-        commands = step(now_s, inbox)
+        commands = learn(now_s, inbox)
         assert not any(isinstance(event, ForwardDone) for event in inbox), "a bug of ours"
         return commands
 
-    kernel.step = failing
+    kernel.learn = failing
     pid = k.spawn([1, 2, 3], max_tokens=10)
     _, waiting = k.machine.pump.submit(calls.Wait(pid), ROOT)
     with pytest.raises(KernelError, match="a bug of ours") as caught:

@@ -9,6 +9,7 @@ from tokenix.drivers.sampling import SamplingParams
 from tokenix.kernel.answers import Listing, ReadResult, WaitResult
 from tokenix.kernel.calls import (
     CancelCall,
+    Follow,
     Fork,
     Kill,
     Nice,
@@ -48,6 +49,7 @@ TENANTS = (Principal("default"), Principal("red"), Principal("blue"))
 ERRNOS: dict[type, set[int]] = {
     Spawn: {errno.EINVAL, errno.E2BIG, errno.EAGAIN, errno.EDQUOT},
     Read: {errno.ESRCH, errno.EPIPE, errno.EINVAL, errno.EINTR, errno.EAGAIN},
+    Follow: {errno.ESRCH, errno.EPIPE, errno.EINVAL, errno.EINTR, errno.EAGAIN},
     Write: {errno.ESRCH, errno.EPIPE, errno.E2BIG, errno.EINVAL, errno.EBUSY},
     Fork: {errno.ESRCH, errno.EAGAIN, errno.EINVAL, errno.EBUSY, errno.E2BIG, errno.EDQUOT},
     Wait: {errno.ECHILD, errno.EINTR, errno.EAGAIN},
@@ -292,7 +294,8 @@ class Callers:
             if self._got(pid, call_id, reply):
                 self.world.at(self.world.now_s, lambda: self.read_on(pid))
 
-        call_id = self.world.send(Read(pid, take), then=got)
+        request = Follow(pid, take) if pid % 2 else Read(pid, take)
+        call_id = self.world.send(request, then=got)
         self.blocked[call_id] = pid
 
     def _read_slowly(self, pid: Pid, take: int, every_s: float) -> None:
@@ -309,8 +312,9 @@ class Callers:
         self.blocked[call_id] = pid
 
     def _got(self, pid: Pid, call_id: int, reply: Reply) -> bool:
-        """Take the answer of a read; True if there may be more."""
-        del self.blocked[call_id]
+        """Take the answer of a read, or a part of it; True if more is to be asked for."""
+        if not reply.more:
+            del self.blocked[call_id]
         follower = self.followers[pid]
         if reply.error is not None:
             if reply.error.errno == errno.ESRCH:
@@ -319,7 +323,7 @@ class Callers:
         assert isinstance(reply.value, ReadResult)
         follower.take(reply.value)
         if not reply.value.eof:
-            return True
+            return not reply.more
         if self.healing or self.chance.random() < 0.5:
             self.world.send(Wait(pid, block=False), then=self._waited)
         return False

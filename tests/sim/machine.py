@@ -8,7 +8,7 @@ from tokenix.drivers.sim import SimDevice, expected_tokens
 from tokenix.kernel import audit
 from tokenix.kernel.answers import ExitReason, ReadResult
 from tokenix.kernel.boot import make_kernel
-from tokenix.kernel.calls import KernelError, Principal, Read, Request, Spawn, Wait
+from tokenix.kernel.calls import Follow, KernelError, Principal, Read, Request, Spawn, Wait
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params
 from tokenix.kernel.process import Process
@@ -74,8 +74,11 @@ class SimMachine:
         for command in commands:
             if isinstance(command, Reply):
                 assert command.call_id not in self.replies, "a call is answered once"
-                self.replies[command.call_id] = command
-                self.on_reply.pop(command.call_id, lambda _: None)(command)
+                then = self.on_reply.get(command.call_id, lambda _: None)
+                if not command.more:
+                    self.replies[command.call_id] = command
+                    self.on_reply.pop(command.call_id, None)
+                then(command)
         self._stepping = False
 
     def _watch_spinning(self, inbox: list[Event]) -> None:
@@ -88,7 +91,7 @@ class SimMachine:
     def make_call(
         self, request: Request, who: Principal = ROOT, then: Callable[[Reply], None] | None = None
     ) -> Call:
-        """A call to be put into an inbox; `then` is called with its reply."""
+        """A call to be put into an inbox; `then` is called with its reply, and parts of it."""
         self._call_ids += 1
         if then is not None:
             self.on_reply[self._call_ids] = then
@@ -128,8 +131,9 @@ class SimMachine:
         return pid
 
     def follow(self, pid: Pid, take: int = 1 << 30) -> None:
-        """Read all output of `pid` as it comes."""
+        """Read all output of `pid` as it comes, one time in pieces, another time in parts."""
         self.output.setdefault(pid, [])
+        request = Follow(pid, take) if pid % 2 else Read(pid, take)
 
         def got(reply: Reply) -> None:
             if reply.error is not None:
@@ -139,10 +143,10 @@ class SimMachine:
             if reply.value.eof:
                 assert pid not in self.ended, "one terminal event"
                 self.ended[pid] = reply.value
-            else:
-                self.start(Read(pid, take), then=got)
+            elif not reply.more:
+                self.start(request, then=got)
 
-        self.start(Read(pid, take), then=got)
+        self.start(request, then=got)
 
     def process(self, pid: Pid) -> Process:
         """Living or zombie."""
