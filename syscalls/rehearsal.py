@@ -29,13 +29,13 @@ class InventedTokenizer:
         return list(text.encode())
 
     def decode(self, tokens: Iterable[int], skip_special: bool = True) -> str:
-        return "".join(WORDS[token] for token in tokens)
+        return "".join(WORDS[token % len(WORDS)] for token in tokens)
 
     def token_bytes(self, token: int) -> bytes:
-        return WORDS[token].encode()
+        return WORDS[token % len(WORDS)].encode()
 
     def token_name(self, token: int) -> str:
-        return WORDS[token]
+        return WORDS[token % len(WORDS)]
 
 
 @dataclass(frozen=True, slots=True)

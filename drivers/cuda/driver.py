@@ -122,8 +122,10 @@ class CudaDriver:
         """Wait until the stream is empty."""
         self._check("cuStreamSynchronize", stream)
 
-    def event(self) -> Any:
-        return self._hold("cuEventDestroy", self._check("cuEventCreate", _NO_TIMING))
+    def event(self, timed: bool = False) -> Any:
+        """timed: `elapsed_s` can tell when it was done; that makes the others slower."""
+        flags = 0 if timed else _NO_TIMING
+        return self._hold("cuEventDestroy", self._check("cuEventCreate", flags))
 
     def destroy_event(self, event: Any) -> None:
         self._give_back("cuEventDestroy", event)
@@ -139,6 +141,10 @@ class CudaDriver:
     def sync_event(self, event: Any) -> None:
         """Wait for an event."""
         self._check("cuEventSynchronize", event)
+
+    def elapsed_s(self, first: Any, last: Any) -> float:
+        """Seconds of the device between two timed events that are done."""
+        return float(self._check("cuEventElapsedTime", first, last)) / 1e3
 
     # ---- work ----
 
@@ -230,12 +236,12 @@ class CudaDriver:
     @contextmanager
     def timed(self, stream: Any) -> Iterator[list[float]]:
         """The list gets the seconds that the device spent on what the stream is given inside."""
-        events = [self._check("cuEventCreate", 0) for _ in range(2)]
+        events = [self.event(timed=True) for _ in range(2)]
         seconds: list[float] = []
         self.record(events[0], stream)
         yield seconds
         self.record(events[1], stream)
         self.sync_event(events[1])
-        seconds.append(self._check("cuEventElapsedTime", *events) / 1e3)
+        seconds.append(self.elapsed_s(*events))
         for event in events:
             self.destroy_event(event)

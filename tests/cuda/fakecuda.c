@@ -50,7 +50,7 @@ typedef struct Op {
 
 typedef struct Queue { Op *head, *tail; } Queue;
 struct Stream { Queue waiting; Queue *capture; Stream *next; };
-struct Event { unsigned long recorded, done; };
+struct Event { unsigned long recorded, done, at; int timed; };
 typedef struct Span { Pointer start; size_t bytes; int host; struct Span *next; } Span;
 
 typedef int (*LaunchHook)(const char *, const unsigned *, const unsigned *, const void *, size_t);
@@ -67,7 +67,7 @@ static char fail_name[64];
 static int fail_after = -1, fail_result, op_fault_after = -1, op_fault_result;
 static LaunchHook launch_hook;
 static HostHook host_hook;
-static unsigned long copies, launches, handles;
+static unsigned long copies, launches, handles, ticks;     /* ticks: the clock of the device */
 
 static unsigned draw(unsigned bound) {
     chance ^= chance << 13, chance ^= chance >> 7, chance ^= chance << 17;
@@ -82,10 +82,13 @@ static void run(Op *op) {
     if (lost) return;
     if (op_fault_after == 0) { lost = op_fault_result; op_fault_after = -1; return; }
     if (op_fault_after > 0) op_fault_after--;
+    if (op->kind != RECORD && op->kind != WAIT) ticks++;
     switch (op->kind) {
     case COPY: memmove(op->to, op->from, op->bytes); copies++; break;
     case FILL: for (size_t i = 0; i < op->bytes / 4; i++) ((unsigned *)op->to)[i] = op->word; break;
-    case RECORD: if (op->event->done < op->round) op->event->done = op->round; break;
+    case RECORD:
+        if (op->event->done < op->round) op->event->done = op->round, op->event->at = ticks;
+        break;
     case LAUNCH:
         launches++;
         if (!launch_hook || launch_hook(op->name, op->grid, op->block, op->arguments, op->bytes))
@@ -405,6 +408,7 @@ Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
 Result cuEventCreate(Event **event, unsigned flags) {
     BEGIN
     *event = calloc(1, sizeof **event);
+    (*event)->timed = flags == 0;
     handles++;
     END
 }
@@ -436,8 +440,9 @@ Result cuEventSynchronize(Event *event) {
 
 Result cuEventElapsedTime_v2(float *milliseconds, Event *first, Event *last) {
     BEGIN
+    if (!first->timed || !last->timed || !first->recorded || !last->recorded) REFUSE(INVALID_HANDLE);
     if (first->done < first->recorded || last->done < last->recorded) REFUSE(NOT_READY);
-    *milliseconds = 1;
+    *milliseconds = (float)(last->at - first->at);
     END
 }
 

@@ -68,6 +68,7 @@ SMALL = Setup(
     real=False,
     seeds=1,
     demo=(sys.executable, "-c", "print('all streams were in time')"),
+    whole=(sys.executable, "-c", """print('[{"name": "GPU idle", "value": 0.5, "most": 0.05}]')"""),
     offers_of=offers_of,
     kernels_of=twins_of,
     kernels_by=twin_kernels,
@@ -247,6 +248,17 @@ def test_a_part_that_dies_or_hangs_ends_alone(monkeypatch, tmp_path, fake):
         "decode": "its process ended with -6", "found": 1.0, "sample": "its process ended with 1",
         "combine": "not done within 1 s",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("program", "real", "good", "value"),
+    [(SMALL.whole[-1], True, False, 0.5), (SMALL.whole[-1], False, None, 0.5),
+     ("import sys; sys.exit('no GPU here')", True, False, "no GPU here")],
+)  # fmt: skip
+def test_figures_of_the_whole_machine_are_judged(report, program, real, good, value):
+    check.check_whole(report, replace(SMALL, whole=(sys.executable, "-c", program), real=real))
+    (line,) = report.lines
+    assert (line.value, line.good) == (value, good)
 
 
 def test_a_lost_gpu_ends_what_needs_it(fake, report):

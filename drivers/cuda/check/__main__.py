@@ -8,6 +8,7 @@ part alone, and what it has found until then is told.
 import argparse
 import contextlib
 import importlib.metadata
+import json
 import os
 import platform
 import secrets
@@ -32,16 +33,9 @@ PACKAGES = (
 )  # fmt: skip
 OPS = ("append", "decode", "combine", "prefill", "sample")
 PARTS = (
-    *OPS,
-    "sanitizer",
-    "attention",
-    "link",
-    "launches",
-    "numbers",
-    "model",
-    "ranks",
+    *OPS, "sanitizer", "attention", "link", "launches", "numbers", "model", "whole", "ranks",
     "overload",
-)
+)  # fmt: skip
 
 LIMIT_S = 480.0
 """Of all parts."""
@@ -128,6 +122,7 @@ def run(report: Report, gpu: Gpu, parts: Sequence[str], seed: int, setup: "Setup
         "launches": lambda: check_launches(report, driver, setup),
         "numbers": lambda: check_numbers(report, setup),
         "model": lambda: check_model(report, setup),
+        "whole": lambda: check_whole(report, setup),
         "ranks": lambda: check_ranks(report, setup),
         "overload": lambda: check_overload(report, setup),
     }
@@ -156,6 +151,19 @@ def tell_machine(report: Report, gpu: Gpu, seed: int) -> None:
         except importlib.metadata.PackageNotFoundError:
             report.add(package, "not installed")
     report.add("seed", str(seed))
+
+
+def check_whole(report: Report, setup: "Setup") -> None:
+    """The kernel and its pump over a model of random weights: programs of user space measure it."""
+    report.section("the whole machine")
+    done = subprocess.run(setup.whole, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        report.fail("the whole machine", said[-1][:200] if said else f"exit code {done.returncode}")
+        return
+    for figure in json.loads(done.stdout):
+        bounds = {name: figure.pop(name, None) for name in ("least", "most")}
+        report.add(**figure, **(bounds if setup.real else {}))
 
 
 def check_overload(report: Report, setup: "Setup") -> None:

@@ -153,7 +153,7 @@ def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[in
     def come() -> CopyIn:
         return CopyIn(bench.ticket(), back)
 
-    link_out_s, link_in_s = _link_s(device, first, size)
+    link_out_s, link_in_s = measure_link(device, first, size)
     best(leave_beside)  # slots are touched
     name = f"{setup.swapped_tokens} tokens"
     out_s, in_s, both_s = best(leave), best(come), best(leave_beside, come)
@@ -173,7 +173,7 @@ def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[in
     report.add("the last page of a preempted stream, p95", _p95(tail_s) * 1e3, "ms", most=most)
 
 
-def _link_s(device: CudaDevice, first: int, size: int) -> tuple[float, float]:
+def measure_link(device: CudaDevice, first: int, size: int) -> tuple[float, float]:
     """Seconds (out, in) of one plain copy between frames and slots."""
     driver, stream = device._driver, device._stream
     frames, slots = device._arena.at(first), pinned_address(device._slots.memory)

@@ -51,6 +51,8 @@ SHAPES = (
 
 DEMO = (sys.executable, "-m", "tokenix.cli.main", "demo", "--driver", "cuda", "--quick")
 
+WHOLE = (sys.executable, "-m", "tokenix.bench.gpu")
+
 LLAMA_8B = ModelConfig(
     name="random weights in the shape of Llama 3.1 8B",
     architecture="llama",
@@ -130,6 +132,8 @@ class Setup:
     real: bool = True
     """Whether figures have bounds."""
     demo: tuple[str, ...] = DEMO
+    whole: tuple[str, ...] = WHOLE
+    """Prints the figures of a machine with its kernel, as JSON (`bench/gpu.py`)."""
     offers_of: OffersOf = every_kernel
     kernels_of: KernelsOf = choose_kernels
     kernels_by: MakeKernels = compiled_kernels
