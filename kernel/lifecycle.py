@@ -34,6 +34,8 @@ from tokenix.sched.queues import Queue
 from tokenix.sched.scheduler import Scheduler
 from tokenix.sched.view import MemoryView
 
+_NOTHING = Hold.NONE  # looked up often, and an enum's names are slow
+
 
 class Lifecycle:
     """The process table and everything that happens to a process besides computing."""
@@ -392,6 +394,8 @@ class Lifecycle:
         result = take_output(process, max_tokens)
         if result is not None and result.outputs:
             self.scheduler.note_read(process, self.now_s, len(result.outputs))
+            if process.hold is _NOTHING:
+                return result
             if process.hold & Hold.PIPE and process.unread < self.params.pipe_tokens:
                 self.clear_hold(process, Hold.PIPE)
             if process.hold & Hold.INPUT:

@@ -199,6 +199,20 @@ def note_read(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables
     entity.last_read_s = now_s
 
 
+def note_followed(tasks: Iterable[Task], now_s: float) -> list[Task]:
+    """`note_read` of one token each, the only one there was, where nothing follows from that: of
+    paced readers in time. Returns the others."""
+    others = []
+    for task in tasks:
+        entity = task.entity
+        if entity.period_s and entity.delivered_tokens == entity.read_tokens + 1:
+            entity.read_tokens += 1
+            entity.last_read_s = now_s
+        else:
+            others.append(task)
+    return others
+
+
 def _correct_pace(
     entity: SchedEntity, now_s: float, taken: int, unread: int, tunables: Tunables
 ) -> None:

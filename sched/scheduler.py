@@ -137,6 +137,12 @@ class Scheduler:
         if (learnt and reader.paces_differ(entity, rate)) or entity.pid in self.paused:
             self.queues.touch(task)
 
+    def note_followed(self, tasks: Iterable[Task], now_s: float) -> None:
+        """The client of each of the tasks, none of them paused, took the token that has just come;
+        there was no other one."""
+        for task in reader.note_followed(tasks, now_s):
+            self.note_read(task, now_s, 1)
+
     def note_paused(self, task: Task, now_s: float) -> None:
         """A pause of the plan was carried out."""
         reader.note_paused(task.entity, now_s, self.tunables)

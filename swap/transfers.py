@@ -16,7 +16,7 @@ from tokenix.mm.ids import Block, Pfn, Slot, Ticket
 from tokenix.mm.page import Page
 
 
-class Lane(enum.Enum):
+class Lane(enum.StrEnum):
     OUT = "out"
     IN = "in"
     STORE = "store"
