@@ -20,20 +20,22 @@ from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.kvpages import find_places, score_keys, sum_values
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.softmax import divide, softmax
-from tokenix.drivers.cpu.tile import address, widen
+from tokenix.drivers.cpu.tile import address, ask_for, widen
 
 
 @bare
 def _pack_queries(
     q: Float32, token: int, queries: int, head: int, group: int, dim: int, packed: Float32
 ) -> None:
-    """Slots (query, head) of q [tokens, heads * dim] into packed [dim / 16, slots, 16]."""
+    """Slots (query, head) of q [tokens, heads * dim] into packed [dim / 16, slots, 16]. The heads
+    behind them are those of the next item, as a rule, and asked for."""
     parts, slots = packed.shape[0], packed.shape[1]
     to, row = address(packed), LANES * 4
     for i in range(queries):
         at = address(q) + ((token + i) * q.shape[1] + head * dim) * 4
         for g in range(group):
             for part in range(parts):
+                ask_for(at + ((g + group) * parts + part) * row)
                 widen(q, at + (g * parts + part) * row, to + (part * slots + i * group + g) * row)
 
 

@@ -41,6 +41,7 @@ from tokenix.drivers.cpu.lanes import (
     fill,
     load,
     pointer,
+    prefetch,
     splat,
     store,
 )
@@ -233,6 +234,17 @@ def widen(typing: Any, like: Any, at: Any, to: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(like, types.int64, types.int64), codegen
+
+
+@intrinsic
+def ask_for(typing: Any, at: Any) -> Any:
+    """The cache line at an address, which need not be a valid one, will be read soon."""
+
+    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        prefetch(b, args[0], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
 
 
 @intrinsic
