@@ -14,14 +14,18 @@ from tokenix.tests.cuda_kernels.cpp import launch
 from tokenix.tests.cuda_kernels.world import World, distance, frozen, make_world
 
 THREADS = 128
-ROUNDING = {"f16": 1e-3, "bf16": 4e-3}
-"""Of queries and weights, which tensor cores take as 16 bits."""
+ROUNDING = {"f16": 1e-3, "bf16": 4e-3, "int8": 8e-3, "fp8": 8e-3, "int4": 8e-3}
+"""Of queries and weights, which tensor cores take as 16 bits; and of keys and values with codes."""
 
 CASES = [
     pytest.param("bf16", 64, 3, 1, [(0, 70), (50, 30)], id="bf16-two-chunks"),
     pytest.param("f16", 128, 1, 2, [(63, 2)], id="f16-key-tile-edge"),
     pytest.param("bf16", 80, 2, 1, [(127, 1)], id="dim-80-one-row"),
     pytest.param("f16", 256, 1, 1, [(55, 20)], id="dim-256"),
+    pytest.param("int8", 64, 2, 2, [(63, 3)], id="int8"),
+    pytest.param("fp8", 128, 1, 1, [(0, 40)], id="fp8"),
+    pytest.param("int4", 80, 1, 1, [(20, 50)], id="int4-dim-80"),
+    pytest.param("int4", 96, 1, 2, [(7, 20)], id="int4-dim-96"),
 ]
 
 
@@ -35,7 +39,7 @@ def make_chunks(
     counts = [rows for _, rows in chunks]
     random = np.random.default_rng(seed + 1)
     q = random.standard_normal(len(positions) * world.heads * dim).astype(np.float32)
-    if kind == "bf16":
+    if kind != "f16":
         q = oracles.widen("bf16", oracles.narrow("bf16", q)).astype(np.float32)
     spread = replace(
         world,

@@ -5,16 +5,17 @@
 //     warp     16 rows: scores [16][64] = q k', softmax over keys, sums [16][D] += weights v
 //     lane     2 rows of each block of 8 columns: see multiply_add
 //
-// Not-a-number stays: a broken key breaks the rows that see it. Keys past the last row of the tile
-// are zeros.
+// Keys and values of pages with codes are widened on their way to shared memory, and rounded to the
+// 16 bits of activations, which hold them (bf16 where those have 32). Not-a-number stays: a broken key breaks the rows that
+// see it. Keys past the last row of the tile are zeros.
 
 #include "prelude.cuh"
+#include "pages.cuh"
 
 #define ROWS 64
 #define KEYS 64
 #define STRIDE (D + 8)
-#define TOKEN_WORDS (D / 2)
-#define PAGE_WORDS (PAGE_TOKENS * TOKEN_WORDS)
+#define CORE (!CODED ? KV : X == F16 ? F16 : BF16)
 
 // 64 tokens of K or V from their pages, zeros past `end`.
 __device__ void load_keys(half_word* to, const word* arena, const int* table, i64 at,
@@ -22,9 +23,20 @@ __device__ void load_keys(half_word* to, const word* arena, const int* table, i6
     for (int i = threadIdx.x; i < KEYS * (D / 8); i += THREADS) {
         int key = i / (D / 8), chunk = i % (D / 8), token = first + key;
         Quad q = {};
-        if (token < end)
-            q = load4(arena + table[token / PAGE_TOKENS] * frame_words + at +
-                      token % PAGE_TOKENS * TOKEN_WORDS + chunk * 4);
+        if (token < end) {
+            const word* page = arena + table[token / PAGE_TOKENS] * frame_words + at;
+            Eight e;
+            load_eight(e, page, token % PAGE_TOKENS, chunk);
+            if constexpr (CODED) {
+                float x[8];
+                widen_eight(x, e);
+                UNROLL
+                for (int j = 0; j < 4; j++) q.w[j] = pair_of<CORE>(x[2 * j], x[2 * j + 1]);
+            } else {
+                UNROLL
+                for (int j = 0; j < 4; j++) q.w[j] = e.w[j];
+            }
+        }
         *(Quad*)(to + key * STRIDE + chunk * 8) = q;
     }
 }
@@ -34,7 +46,7 @@ __device__ void load_queries(half_word* to, const float* q, i64 at, int rows, in
     for (int i = threadIdx.x; i < ROWS * (D / 2); i += THREADS) {
         int row = i / (D / 2), d = i % (D / 2) * 2;
         const float* from = q + at + (i64)row * heads * D + d;
-        *(word*)(to + row * STRIDE + d) = row < rows ? pair_of<KV>(from[0], from[1]) : 0;
+        *(word*)(to + row * STRIDE + d) = row < rows ? pair_of<CORE>(from[0], from[1]) : 0;
     }
 }
 
@@ -54,7 +66,7 @@ __device__ __forceinline__ void score(float s[KEYS / 8][4], const half_word* q, 
         for (int n = 0; n < KEYS / 8; n++) {
             const half_word* key = k + (n * 8 + r) * STRIDE + d + c;
             word b[2] = {*(word*)key, *(word*)(key + 8)};
-            multiply_add<KV>(s[n], a, b);
+            multiply_add<CORE>(s[n], a, b);
         }
     }
 }
@@ -94,13 +106,13 @@ __device__ __forceinline__ void add_values(float sums[D / 8][4], float s[KEYS / 
     UNROLL
     for (int k = 0; k < KEYS / 16; k++) {
         float *x = s[2 * k], *y = s[2 * k + 1];
-        word a[4] = {pair_of<KV>(x[0], x[1]), pair_of<KV>(x[2], x[3]), pair_of<KV>(y[0], y[1]),
-                     pair_of<KV>(y[2], y[3])};
+        word a[4] = {pair_of<CORE>(x[0], x[1]), pair_of<CORE>(x[2], x[3]), pair_of<CORE>(y[0], y[1]),
+                     pair_of<CORE>(y[2], y[3])};
         UNROLL
         for (int n = 0; n < D / 8; n++) {
             word b[2];
             load_columns(b, v + k * 16 * STRIDE + n * 8, STRIDE);
-            multiply_add<KV>(sums[n], a, b);
+            multiply_add<CORE>(sums[n], a, b);
         }
     }
 }
