@@ -35,6 +35,11 @@ MUTATIONS = [
         f"{SWAP}::test_neither_way_waits_for_the_other",
     ),
     Mutation(
+        "copies wait for the pass that runs",
+        "device.py", "        self._last = Pass(", "        self._computed.rise()\n"
+        "        self._last = Pass(", f"{SWAP}::test_copies_run_beside_a_pass",
+    ),
+    Mutation(
         "a slot of another generation is served",
         "swap.py", "        if isinstance(expected, str):\n            return expected\n", "",
         f"{SWAP}::test_a_slot_without_the_generation_is_refused",

@@ -14,11 +14,14 @@ from tokenix.drivers.ops import (
     CopyIn,
     CopyOut,
     Forward,
+    ForwardDone,
     PageIn,
     PageOut,
     Poison,
+    TableDelta,
 )
 from tokenix.tests.cuda.bench import CudaBench
+from tokenix.tests.device.bench import row
 
 SEEDS = range(8)
 
@@ -166,6 +169,35 @@ def test_neither_way_waits_for_the_other(fake, way):
         ran.append(fake.copies - before)
         bench.close()
     assert min(ran) == 1
+
+
+def test_copies_run_beside_a_pass(fake):
+    """Write-behind and loads need only their engines: in some order of streams both are done when
+    nothing of the pass is."""
+    ran = []
+    for seed in SEEDS:
+        bench = CudaBench(seed, eager_percent=0)
+        paint(bench, f1=1)
+        bench.do(CopyOut, (PageOut(1, 0, 1),))
+        step, queued, gate = bench.device._step, threading.Event(), threading.Event()
+        launch = step.launch
+
+        def held(rows, before, launch=launch, queued=queued, gate=gate):
+            take = launch(rows, before)
+            return lambda: (queued.set(), gate.wait(100), take())[2]
+
+        step.launch = held
+        before = fake.launches
+        going = bench.start(Forward, (row(1, range(20)),), (TableDelta(1, 0, (8, 9)),))
+        assert queued.wait(100)
+        assert isinstance(bench.do(CopyOut, (PageOut(1, 1, 1),)), CopyDone)
+        assert isinstance(bench.do(CopyIn, (PageIn(0, 1, 2),)), CopyDone)
+        ran.append(fake.launches - before)
+        gate.set()
+        assert isinstance(bench.wait(going), ForwardDone)
+        assert fake.launches > before
+        bench.close()
+    assert min(ran) == 0
 
 
 def test_a_load_is_verified_while_pages_leave(bench, monkeypatch):
