@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+from pathlib import Path
 
 from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.dense import DenseKind
@@ -21,7 +22,10 @@ STEP_BYTES = 1 << 30
 """Buffers of a step (`layers.py`)."""
 
 HOST_SHARE = 0.5
-"""Of the host's memory. Pinned memory is nobody else's."""
+"""Of the host memory that is free, or of what this process may have. Pinned memory is nobody
+else's, and all of it is there from the beginning."""
+
+MEMINFO, CGROUP_LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 HOST_POOLS = 4
 """Host slots, in device pools, if there is room."""
@@ -78,8 +82,20 @@ def choose_frames(
 
 
 def choose_slots(frames: int, shape: FrameShape, ranks: int = 1) -> int:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(HOST_POOLS * frames, int(memory * HOST_SHARE) // (ranks * shape.stride_bytes))
+    most = int(_host_bytes() * HOST_SHARE) // (ranks * shape.stride_bytes)
+    return min(HOST_POOLS * frames, most)
+
+
+def _host_bytes(meminfo: Path = MEMINFO, limit: Path = CGROUP_LIMIT) -> int:
+    """Of host memory that pages could be pinned in."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError, ValueError):
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(1024 * int(line.split()[1]))
+    with contextlib.suppress(OSError, ValueError):  # "max": there is none
+        found.append(int(limit.read_text()))
+    return min(found)
 
 
 def _look_at(ordinal: int) -> tuple[int, tuple[int, int]]:

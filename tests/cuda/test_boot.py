@@ -17,7 +17,12 @@ from tokenix.drivers.cuda.kernels.abi import DECODE
 from tokenix.drivers.cuda.kernels.registry import Recipe
 from tokenix.drivers.cuda.matrix import Fp8Matrix
 from tokenix.drivers.cuda.ranks.device import ParallelDevice
-from tokenix.drivers.cuda.sizing import choose_frames, choose_slots, count_bytes
+from tokenix.drivers.cuda.sizing import (
+    _host_bytes,
+    choose_frames,
+    choose_slots,
+    count_bytes,
+)
 from tokenix.tests.cuda import fake as fakes
 from tokenix.tests.cuda import rig
 from tokenix.tests.device.tiny import RandomWeights
@@ -93,6 +98,21 @@ def test_pages_fill_what_the_weights_leave(fake):
     assert 0.89 < used / (3 << 30) <= 0.9
     assert choose_slots(2, shape) == 8
     assert choose_slots(1 << 40, shape) < 1 << 40
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "limit", "free"),
+    [
+        ("MemTotal: 9 kB\nMemAvailable: 3000 kB\n", "max\n", 3000 << 10),
+        ("MemTotal: 9 kB\nMemAvailable: 3000 kB\n", "1000000\n", 1_000_000),
+        ("MemTotal: 9 kB\n", "2000000\n", 2_000_000),
+    ],
+)
+def test_no_more_is_pinned_than_is_free(tmp_path, meminfo, limit, free):
+    for name, text in (("meminfo", meminfo), ("limit", limit)):
+        (tmp_path / name).write_text(text)
+    assert _host_bytes(tmp_path / "meminfo", tmp_path / "limit") == free
+    assert 1 << 20 < _host_bytes(tmp_path / "none", tmp_path / "none") >= _host_bytes()
 
 
 def test_weights_are_counted(fake):
