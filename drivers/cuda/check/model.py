@@ -38,12 +38,13 @@ STEPS = 12
 
 
 class Noise:
-    """Keeps `models.weights.Weights`: one block of random numbers again and again, as making
-    billions would take minutes."""
+    """Keeps `models.weights.Weights`: one block of random numbers again and again, and the same
+    array for all tensors of a shape, as making billions would take minutes."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._shapes = expected_shapes(config)
         self._block = np.random.default_rng(0).standard_normal(1 << 20).astype(np.float32)
+        self._made: dict[tuple[int, ...], npt.NDArray[np.float32]] = {}
 
     def names(self) -> list[str]:
         return list(self._shapes)
@@ -52,9 +53,10 @@ class Noise:
         shape = self._shapes[name]
         if len(shape) == 1:
             return np.ones(shape, np.float32)
-        numbers = np.resize(self._block, shape)
-        numbers *= np.float32(1 / math.sqrt(shape[1]))
-        return numbers
+        if shape not in self._made:
+            block = self._block * np.float32(1 / math.sqrt(shape[1]))
+            self._made[shape] = np.resize(block, shape)
+        return self._made[shape]
 
     def quantized(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
         tensor = self.float32(name)

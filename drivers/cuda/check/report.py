@@ -65,7 +65,7 @@ class Report:
         line = Line(self._section, name, value, unit, " ".join(bounds), good)
         self._keep(line)
         shown = value if isinstance(value, str) else f"{value:.4g}"
-        verdict = "" if good is None else ("ok" if good else "MISSED")
+        verdict = "" if good is None else ("met" if good else "NOT MET")
         self.write(f"  {name:<44} {shown:>14} {unit:<10} {line.bound:<10} {verdict}".rstrip())
 
     def fail(self, name: str, why: str) -> None:
@@ -83,6 +83,16 @@ class Report:
             self.fail(name, in_a_line(error))
             if getattr(error, "lost", False):
                 raise
+
+    def sum_up(self) -> None:
+        """How many goals were met, and again which were not."""
+        judged = [line for line in self.lines if line.good is not None]
+        missed = self.missed()
+        self.add("goals met", f"{len(judged) - len(missed)} of {len(judged)}")
+        for line in missed:
+            value = line.value if isinstance(line.value, str) else f"{line.value:.4g} {line.unit}"
+            goal = f", and the goal is {line.bound}" if line.bound else ""
+            self.write(f"  not met: {line.section}: {line.name}: {value.strip()}{goal}")
 
     def missed(self) -> list[Line]:
         return [line for line in self.lines if line.good is False]
