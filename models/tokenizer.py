@@ -5,6 +5,7 @@ Decoding is done here, from the bytes of each token, so that the incremental det
 """
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
@@ -62,6 +63,8 @@ class Tokenizer:
         largest = max(library.get_vocab(with_added_tokens=True).values(), default=-1)
         self.vocab_tokens = largest + 1
         self._token_bytes: dict[int, bytes] = {}
+        self.special_names = any_of({self._added[token] for token in self.special_ids})
+        """Finds names of special tokens in a text."""
 
     def encode(self, text: str, add_special: bool = False, parse_special: bool = True) -> list[int]:
         """The tokens of `text`.
@@ -72,9 +75,17 @@ class Tokenizer:
         Other threads run meanwhile: of the library's calls only those for batches let go of the
         interpreter.
         """
+        return self.encode_all([text], add_special, parse_special)[0]
+
+    def encode_all(
+        self, texts: Sequence[str], add_special: bool = False, parse_special: bool = True
+    ) -> list[list[int]]:
+        """The tokens of each of several texts, as `encode`."""
         library = self._library if parse_special else self._literal_library()
-        (made,) = library.encode_batch_fast([_unicode(text)], add_special_tokens=add_special)
-        return made.ids
+        found = library.encode_batch_fast(
+            list(map(_unicode, texts)), add_special_tokens=add_special
+        )
+        return [made.ids for made in found]
 
     def decode(self, tokens: Iterable[int], skip_special: bool = True) -> str:
         """The text of `tokens`; bytes that are not UTF-8 become U+FFFD, unknown ids nothing."""
@@ -130,6 +141,23 @@ class Tokenizer:
             literal.encode_special_tokens = True
             self._literal = literal
         return self._literal
+
+
+def any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """Finds any of `names`, of those that begin at one place the longest; nothing if there are
+    none. Beginnings are shared, so that a thousand names are looked for as fast as a few."""
+
+    def branch(rests: set[str]) -> str:
+        tails: dict[str, set[str]] = {}
+        for rest in rests - {""}:
+            tails.setdefault(rest[0], set()).add(rest[1:])
+        ways = [re.escape(first) + branch(tails[first]) for first in sorted(tails)]
+        if not ways:
+            return ""
+        joined = ways[0] if len(ways) == 1 else "|".join(ways)
+        return f"(?:{joined})?" if "" in rests else f"(?:{joined})"
+
+    return re.compile(branch(set(names) - {""}) or "(?!)")
 
 
 def _unicode(text: str) -> str:

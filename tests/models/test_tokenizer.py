@@ -10,7 +10,7 @@ from tokenizers import pre_tokenizers
 
 from tokenix.models.gguf_tokenizer import PRE_TOKENIZERS, QWEN2
 from tokenix.models.registry import load_image
-from tokenix.models.tokenizer import TokenStyle, tokenizer_from_json
+from tokenix.models.tokenizer import TokenStyle, any_of, tokenizer_from_json
 from tokenix.tests.models import tiny_models as tiny
 
 TEXTS = [
@@ -109,6 +109,13 @@ def test_special_tokens_in_text_from_people(byte_level):
     assert not set(literal) & byte_level.special_ids
     assert byte_level.decode(literal) == text
     assert 2 in byte_level.encode(text), "the switch is not shared"
+
+
+def test_any_of_several_names():
+    names = ["a", "ab", "abc", "b|c", "x" * 40, *(f"[S_{n}]" for n in range(300))]
+    found = any_of(names).findall(f"abcab|ca{'x' * 40}[S_29][S_2][S_300][S_299")
+    assert found == ["abc", "ab", "a", "x" * 40, "[S_29]", "[S_2]"]
+    assert any_of([]).search("anything") is None
 
 
 def test_token_bytes(byte_level):
