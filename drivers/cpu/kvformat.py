@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenix.drivers.cpu.hadamard import turn
 from tokenix.drivers.cpu.jit import Array, Float32, kernel
 from tokenix.drivers.cpu.keytile import tiles_of
 from tokenix.drivers.cpu.lanes import LANES
@@ -169,14 +170,17 @@ def encode(kind: int, x: Float32, codes: Array) -> tuple[np.float32, np.float32]
         largest = _LARGEST_INT8 if kind == INT8 else _LARGEST_FP8
         scale = _bfloat16(np.float32(most / largest) + strange)
     inverse = np.float32(1.0) / scale if scale > _NOTHING else np.float32(0.0)
-    for d in range(len(x)):
-        y = np.float32(np.float32(x[d] - low) * inverse)
-        if kind == INT4:
-            codes[d] = int(nearest(_clamp(y, np.float32(0.0), _LARGEST_INT4)))
-        elif kind == INT8:
-            codes[d] = int(nearest(_clamp(y, -_LARGEST_INT8, _LARGEST_INT8))) & 255
-        else:
-            codes[d] = _code_fp8(y)
+    if kind == INT4:
+        for d in range(len(x)):
+            y = np.float32(np.float32(x[d] - low) * inverse)
+            codes[d] = np.int32(nearest(_clamp(y, np.float32(0.0), _LARGEST_INT4)))
+    elif kind == INT8:
+        for d in range(len(x)):
+            y = np.float32(x[d] * inverse)
+            codes[d] = np.int32(nearest(_clamp(y, -_LARGEST_INT8, _LARGEST_INT8))) & 255
+    else:
+        for d in range(len(x)):
+            codes[d] = _code_fp8(np.float32(x[d] * inverse))
     return scale, low
 
 
@@ -224,19 +228,4 @@ def turn_codes(arena: Array, pages: PageLayout, head: Float32, query: bool) -> N
     if pages.kind == INT4:
         group = len(head) // pages.groups
         for first in range(0, len(head), group):
-            _hadamard(head[first : first + group])
-        if query:
-            for d in range(len(head)):
-                head[d] *= np.float32(1.0 / group)
-
-
-@kernel
-def _hadamard(x: Float32) -> None:
-    """Multiply by the Hadamard matrix of this length, a power of two. Twice gives x * length."""
-    half = 1
-    while half < len(x):
-        for first in range(0, len(x), 2 * half):
-            for i in range(first, first + half):
-                a, b = x[i], x[i + half]
-                x[i], x[i + half] = a + b, a - b
-        half *= 2
+            turn(head[first : first + group], 1.0 / group if query else 1.0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokenix.drivers.cpu.arena import PageShape
+from tokenix.drivers.cpu.hadamard import turn
 from tokenix.drivers.cpu.kvformat import FORMATS, FP8, INT4, INT8, encode
 from tokenix.drivers.cpu.step import Chunk
 from tokenix.drivers.kvkind import KV_KINDS
@@ -81,6 +82,16 @@ def plain_page(numbers):
     values = split[:, 1].reshape(layers, heads, tokens // 16, 16, dim // 16, 16)
     values = np.swapaxes(values, -2, -3).reshape(layers, heads, -1)
     return np.ascontiguousarray(np.stack([keys, values], axis=1)).reshape(-1).view(np.uint8)
+
+
+@pytest.mark.parametrize("size", [16, 32, 128])
+def test_a_group_is_turned_by_the_matrix(size, seed):
+    x = np.random.default_rng(seed).integers(-1000, 1000, size).astype(np.float32)
+    turned = x.copy()
+    turn(turned, 0.25)
+    assert (turned == hadamard(size) @ x / 4).all(), "whole numbers, so no sum is rounded"
+    turn(turned, 4 / size)
+    assert (turned == x).all()
 
 
 @pytest.mark.parametrize("kv", CODED)
