@@ -39,11 +39,21 @@ def count_items(groups: int, run: int, rows: Rows8) -> int:
 
 
 @bare
-def _multiply_group(
+def _count_alike(entries: Int64, first: int, last: int) -> int:
+    """Groups of the first one's format, from it on; they lie one behind the other."""
+    form, group = entries[first] & (ALIGNMENT - 1), first + 1
+    while group < last and entries[group] & (ALIGNMENT - 1) == form:
+        group += 1
+    return group - first
+
+
+@bare
+def _multiply_groups(
     tile: int,
     start: int,
     entries: Int64,
     group: int,
+    last_group: int,
     rows: Rows8,
     first_tile: int,
     last_tile: int,
@@ -53,32 +63,35 @@ def _multiply_group(
     fetch: Fetch,
     parts: Int64,
 ) -> None:
-    """A group of a matrix times some tiles of rows, to `at_out` (adding: +=), rows `stride` bytes
+    """Groups of a matrix times some tiles of rows, to `at_out` (adding: +=), rows `stride` bytes
     apart. What the next group needs is fetched meanwhile."""
-    entry = entries[group]
     tiles, blocks, columns = rows.codes.shape[0], rows.codes.shape[1], rows.codes.shape[2]
     more = count_fetched(fetch, blocks)
-    if more > 0:
-        for t in range(first_tile, last_tile):
-            parts[t - first_tile] = find_part(fetch, group * tiles + t)
     codes, factors = tile_places(rows, first_tile * columns, 0)
-    block_tiles(
-        tile,
-        entry,
-        start,
-        columns,
-        codes,
-        factors,
-        at_out,
-        last_tile - first_tile,
-        blocks,
-        stride,
-        adding,
-        start + entries[min(group + 1, len(entries) - 1)],
-        _count_lines(entry, last_tile - first_tile) if columns > 1 else 0,
-        address(parts),
-        more,
-    )
+    while group < last_group:
+        alike, at = _count_alike(entries, group, last_group), 0
+        for each in range(group, group + alike if more > 0 else group):
+            for t in range(first_tile, last_tile):
+                parts[at] = find_part(fetch, each * tiles + t)
+                at += 1
+        block_tiles(
+            tile,
+            entries[group],
+            start,
+            columns,
+            codes,
+            factors,
+            at_out,
+            alike,
+            last_tile - first_tile,
+            blocks,
+            stride,
+            adding,
+            _count_lines(entries[group], last_tile - first_tile) if columns > 1 else 0,
+            address(parts),
+            more,
+        )
+        group, at_out = group + alike, at_out + alike * LANES * 4
 
 
 @bare
@@ -100,22 +113,21 @@ def multiply_item(
     runs = (groups + run - 1) // run
     first_tile, first_group = item // runs * BLOCK_TILES, item % runs * run
     last_tile = min(tiles, first_tile + BLOCK_TILES)
-    for group in range(first_group, min(groups, first_group + run)):
-        at_out = address(out) + first_tile * columns * stride + group * LANES * 4
-        _multiply_group(
-            tile,
-            start,
-            entries,
-            group,
-            rows,
-            first_tile,
-            last_tile,
-            at_out,
-            stride,
-            adding,
-            fetch,
-            parts,
-        )
+    _multiply_groups(
+        tile,
+        start,
+        entries,
+        first_group,
+        min(groups, first_group + run),
+        rows,
+        first_tile,
+        last_tile,
+        address(out) + first_tile * columns * stride + first_group * LANES * 4,
+        stride,
+        adding,
+        fetch,
+        parts,
+    )
 
 
 @bare
@@ -136,23 +148,21 @@ def swiglu_item(
     unit, first_tile = item % units, item // units * BLOCK_TILES
     last_tile = min(tiles, first_tile + BLOCK_TILES)
     stride = UNIT * LANES * 4
-    for part in range(UNIT):
-        group = unit * UNIT + part
-        at_out = address(both) + part * LANES * 4
-        _multiply_group(
-            tile,
-            start,
-            entries,
-            group,
-            rows,
-            first_tile,
-            last_tile,
-            at_out,
-            stride,
-            0,
-            fetch,
-            parts,
-        )
+    _multiply_groups(
+        tile,
+        start,
+        entries,
+        unit * UNIT,
+        unit * UNIT + UNIT,
+        rows,
+        first_tile,
+        last_tile,
+        address(both),
+        stride,
+        0,
+        fetch,
+        parts,
+    )
     at = address(both)
     for t in range(first_tile, last_tile):
         codes, factors = tile_places(wide, t * columns, unit)

@@ -80,7 +80,7 @@ class BlockActivations(NamedTuple):
     both: Float32
     """[workers, rows of BLOCK_TILES tiles, UNIT * 16]: gate and up of an item."""
     parts: Int64
-    """[workers, BLOCK_TILES]: what each tile of an item fetches, see `fetch.find_part`."""
+    """[workers, UNIT * BLOCK_TILES]: what each tile of an item fetches, see `fetch.find_part`."""
 
 
 class Rows(NamedTuple):

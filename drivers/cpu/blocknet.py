@@ -86,7 +86,7 @@ class BlockNet:
             mixed=take("mixed", padded, count_blocks(attended) * BLOCK, 1),
             logits=take("logits", last_tiles * last_columns, (len(w.head) + 1) * LANES),
             both=take("both", workers, min(tiles, BLOCK_TILES) * columns, UNIT * LANES),
-            parts=take("parts", workers, 2 * BLOCK_TILES).view(np.int64),
+            parts=take("parts", workers, 2 * UNIT * BLOCK_TILES).view(np.int64),
         )
 
     def _rows(self, name: str, places: Int32) -> Rows:

@@ -54,6 +54,7 @@ LINE = 64
 """Bytes of a cache line."""
 
 _QUADS = BLOCK // 4
+_NOTHING = ir.Constant(I64, 0)
 _VF16 = ir.VectorType(F16, LANES)
 _BYTES64 = ir.VectorType(I8, 64)
 
@@ -93,6 +94,11 @@ def _fetch_ahead(b: Any, at_ahead: Any, lines: Any) -> None:
     b.store(b.add(address, b.shl(lines, ir.Constant(I64, 6))), at_ahead)
 
 
+def _if(b: Any, relation: str, x: Any, y: Any, number: Any) -> Any:
+    """The number where the relation holds, else 0."""
+    return b.select(b.icmp_signed(relation, x, y), number, _NOTHING)
+
+
 def _emit_block(b: Any, form: int, vnni: bool, sums: list[Any], places: list[Any]) -> None:
     """A block of the group, for each of the tile's rows."""
     at_w, at_code, at_factor = places
@@ -115,43 +121,65 @@ def _emit_block(b: Any, form: int, vnni: bool, sums: list[Any], places: list[Any
         b.store(value, total)
 
 
+def _emit_tile(
+    b: Any, form: int, vnni: bool, sums: list[Any], w: Any, blocks: Any, at: Any
+) -> None:
+    """The sums of a tile. at: where its codes, its factors, and the two things to ask for lie, all
+    moved on; then how many lines of them with each block."""
+    at_code, at_factor, at_ahead, at_more, lines, more_lines = at
+    at_w = cgutils.alloca_once(b, I64)
+    b.store(w, at_w)
+    for total in sums:
+        b.store(fill(VF32, 0.0), total)
+    with cgutils.for_range(b, blocks, intp=I64):
+        _fetch_ahead(b, at_ahead, lines)
+        _fetch_ahead(b, at_more, more_lines)
+        places = (at_w, at_code, at_factor)
+        _emit_block(b, form, vnni, sums, [b.load(place) for place in places])
+        steps = (BLOCK_BYTES[form], len(sums) * BLOCK, 12 * len(sums))
+        for place, step in zip(places, steps, strict=True):
+            b.store(shift(b, b.load(place), step), place)
+
+
 def _emit(b: Any, form: int, columns: int, vnni: bool, args: Any) -> None:
-    """All tiles in one loop: called for each of them, the processor would end one before it begins
-    the next, a twentieth part of a tile of 18 blocks."""
-    w, codes, factors, out, tiles, blocks, stride, adding, ahead, lines, more, more_lines = args
+    """All tiles of all groups in one loop: called for each of them, the processor would end one
+    before it begins the next, a twentieth part of a tile of 18 blocks."""
+    w, codes, factors, out, groups, tiles, blocks, stride, adding, lines, more, more_lines = args
     sums = [cgutils.alloca_once(b, VF32) for _ in range(columns)]
-    at_w, at_more = (cgutils.alloca_once(b, I64) for _ in range(2))
-    begins = (codes, factors, out, ahead)
-    at_code, at_factor, at_out, at_ahead = (cgutils.alloca_once_value(b, each) for each in begins)
-    with cgutils.for_range(b, tiles, intp=I64) as loop:
-        for total in sums:
-            b.store(fill(VF32, 0.0), total)
-        b.store(w, at_w)
-        begin = load(b, I64, b.add(more, b.shl(loop.index, ir.Constant(I64, 3))), 0, 8)
-        b.store(begin, at_more)
-        nothing = ir.Constant(I64, 0)
-        own_lines = b.select(b.icmp_signed("==", begin, nothing), nothing, more_lines)
-        with cgutils.for_range(b, blocks, intp=I64):
-            _fetch_ahead(b, at_ahead, lines)
-            _fetch_ahead(b, at_more, own_lines)
-            places = (at_w, at_code, at_factor)
-            _emit_block(b, form, vnni, sums, [b.load(place) for place in places])
-            steps = (BLOCK_BYTES[form], columns * BLOCK, 12 * columns)
-            for place, step in zip(places, steps, strict=True):
-                b.store(shift(b, b.load(place), step), place)
-        with b.if_then(b.icmp_signed("!=", adding, ir.Constant(I64, 0))):
-            for t, total in enumerate(sums):
-                before = load(b, VF32, b.add(b.load(at_out), b.mul(stride, ir.Constant(I64, t))))
-                b.store(b.fadd(before, b.load(total)), total)
-        for total in sums:
-            store(b, b.load(total), b.load(at_out))
-            b.store(b.add(b.load(at_out), stride), at_out)
+    at_code, at_factor, at_out, at_ahead, at_part = (cgutils.alloca_once(b, I64) for _ in range(5))
+    at_group, at_more = (cgutils.alloca_once_value(b, each) for each in (w, more))
+    size = b.mul(blocks, ir.Constant(I64, BLOCK_BYTES[form]))
+    size = b.and_(shift(b, size, ALIGNMENT - 1), ir.Constant(I64, -ALIGNMENT))
+    with cgutils.for_range(b, groups, intp=I64) as loop:
+        group = b.load(at_group)
+        following = b.add(group, size)
+        beyond = b.add(following, size)
+        begins = (codes, factors, b.add(out, b.shl(loop.index, ir.Constant(I64, 6))), following)
+        for place, begin in zip((at_code, at_factor, at_out, at_ahead), begins, strict=True):
+            b.store(begin, place)
+        with cgutils.for_range(b, tiles, intp=I64):
+            own_lines = _if(b, "<", b.load(at_ahead), beyond, lines)
+            b.store(_NOTHING, at_part)
+            with b.if_then(b.icmp_signed(">", more_lines, _NOTHING)):
+                b.store(load(b, I64, b.load(at_more), 0, 8), at_part)
+                b.store(shift(b, b.load(at_more), 8), at_more)
+            part_lines = _if(b, "!=", b.load(at_part), _NOTHING, more_lines)
+            at = (at_code, at_factor, at_ahead, at_part, own_lines, part_lines)
+            _emit_tile(b, form, vnni, sums, group, blocks, at)
+            with b.if_then(b.icmp_signed("!=", adding, _NOTHING)):
+                for t, total in enumerate(sums):
+                    row = b.add(b.load(at_out), b.mul(stride, ir.Constant(I64, t)))
+                    b.store(b.fadd(load(b, VF32, row), b.load(total)), total)
+            for total in sums:
+                store(b, b.load(total), b.load(at_out))
+                b.store(b.add(b.load(at_out), stride), at_out)
+        b.store(following, at_group)
 
 
 @intrinsic
 def _any_tiles(
-    typing: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any, tiles: Any,
-    blocks: Any, stride: Any, adding: Any, ahead: Any, lines: Any, more: Any, more_lines: Any,
+    typing: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any, groups: Any,
+    tiles: Any, blocks: Any, stride: Any, adding: Any, lines: Any, more: Any, more_lines: Any,
 ) -> Any:  # fmt: skip
     """Tiles of either format and any width, each in code of its own."""
 
@@ -171,7 +199,7 @@ def _any_tiles(
 @intrinsic
 def _call(
     typing: Any, function: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any,
-    tiles: Any, blocks: Any, stride: Any, adding: Any, ahead: Any, lines: Any, more: Any,
+    groups: Any, tiles: Any, blocks: Any, stride: Any, adding: Any, lines: Any, more: Any,
     more_lines: Any,
 ) -> Any:  # fmt: skip
     """What `tile_function` is the address of."""
@@ -191,11 +219,11 @@ def tile_function(
     codes: int,
     factors: int,
     out: int,
+    groups: int,
     tiles: int,
     blocks: int,
     stride: int,
     adding: int,
-    ahead: int,
     lines: int,
     more: int,
     more_lines: int,
@@ -208,11 +236,11 @@ def tile_function(
         codes,
         factors,
         out,
+        groups,
         tiles,
         blocks,
         stride,
         adding,
-        ahead,
         lines,
         more,
         more_lines,
@@ -228,22 +256,23 @@ def block_tiles(
     codes: int,
     factors: int,
     out: int,
+    groups: int,
     tiles: int,
     blocks: int,
     stride: int,
     adding: int,
-    ahead: int,
     lines: int,
     more: int,
     more_lines: int,
 ) -> None:
-    """One group for consecutive tiles of 1 to 8 token rows each.
+    """Consecutive groups of one format for consecutive tiles of 1 to 8 token rows each.
 
-    function: `tile_function()`; entry: of the group, see `blocks`; start: address of the weights;
-    codes, factors: addresses of the first tile's; out: address of its first row's 16 outputs, rows
-    `stride` bytes apart; adding: 0 stores the sums, 1 adds them to what is there; ahead: address of
-    weights that are read next, of which `lines` cache lines are asked for with each block of each
-    tile; more: address of int64 [tiles], of anything else that is during each tile, likewise, or 0.
+    function: `tile_function()`; entry: of the first group, see `blocks`; start: address of the
+    weights; codes, factors: addresses of the first tile's; out: address of its first row's outputs,
+    16 for each group, rows `stride` bytes apart; adding: 0 stores the sums, 1 adds them to what is
+    there; lines: with each block of a tile, so many cache lines of the next group are asked for,
+    until all are; more: address of int64 [groups, tiles], of anything else that is during each
+    tile, `more_lines` with each block, or 0.
     """
     form = entry & (ALIGNMENT - 1)
     w = start + entry - form
@@ -255,11 +284,11 @@ def block_tiles(
         codes,
         factors,
         out,
+        groups,
         tiles,
         blocks,
         stride,
         adding,
-        ahead,
         lines,
         more,
         more_lines,

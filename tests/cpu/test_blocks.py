@@ -194,12 +194,10 @@ def test_rows_of_swiglu_have_the_bits_of_one(seed):
 def multiply(function, blob, entries, rows, out, parts, adding, lines):
     tiles, count, columns, _ = rows.codes.shape
     codes, factors = blockrows.tile_places(rows, 0, 0)
-    for group in range(len(entries)):
-        blocktile.block_tiles(
-            function, entries[group], address(blob), columns, codes, factors,
-            address(out) + group * 64, tiles, count, out.shape[1] * 4, adding, address(blob), lines,
-            address(parts), lines,
-        )  # fmt: skip
+    blocktile.block_tiles(
+        function, entries[0], address(blob), columns, codes, factors, address(out), len(entries),
+        tiles, count, out.shape[1] * 4, adding, lines, address(parts), lines,
+    )  # fmt: skip
 
 
 def plain_multiply(found, rows, count):
@@ -229,7 +227,7 @@ def test_a_tile_has_the_bits_of_numpy(kind, columns, seed):
     count = 2 * columns + 1
     _, rows = token_rows(count, 96, columns, seed)
     out = np.zeros((3 * columns, 32), np.float32)
-    parts = np.full(3, blob.ctypes.data)
+    parts = np.array([[blob.ctypes.data, 0, blob.ctypes.data]] * 2)
     function = blocktile.tile_function()
     multiply(function, blob, entries, rows, out, parts, 0, 2)
     expected = plain_multiply(found, rows, count)
