@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from tokenix.syscalls.choices import WeightKind
 from tokenix.syscalls.passes import PAGE_TOKENS, Limits, Passes, Work, measure_limits
 
-WEIGHTS: tuple[WeightKind, ...] = ("native", "exact")
+WEIGHTS: tuple[WeightKind, ...] = ("native", "bf16", "exact")
 BATCHES = (1, 8, 32)
 CONTEXT = 192
 """Tokens of each sequence at its decode step, the new one included."""
@@ -49,6 +49,7 @@ class Report:
     """Of PREFILL_TOKENS tokens, by weights."""
     read_gb_per_s: float
     dot_gmacs_per_s: float
+    pair_gmacs_per_s: float
     fma_gmacs_per_s: float
 
     def as_json(self) -> dict[str, object]:
@@ -107,6 +108,7 @@ def measure(
         {kind: PREFILL_TOKENS / statistics.median(each) for kind, each in prefills.items()},
         limits.read_bytes_per_s / 1e9,
         limits.dot_macs_per_s / 1e9,
+        limits.pair_macs_per_s / 1e9,
         limits.fma_macs_per_s / 1e9,
     )
 
@@ -151,7 +153,8 @@ def _prefill_s(passes: Passes) -> float:
 def _floor(weights: str, work: Work, limits: Limits) -> tuple[float, str]:
     """Milliseconds that a step takes at least, and what bounds it."""
     memory_s = work.bytes / limits.read_bytes_per_s
-    rate = limits.dot_macs_per_s if weights == "native" else limits.fma_macs_per_s
-    arithmetic_s = work.weight_macs / rate + work.attention_macs / limits.fma_macs_per_s
+    rates = {"native": limits.dot_macs_per_s, "bf16": limits.pair_macs_per_s}
+    weights_s = work.weight_macs / rates.get(weights, limits.fma_macs_per_s)
+    arithmetic_s = weights_s + work.attention_macs / limits.fma_macs_per_s
     bound = "memory" if memory_s >= arithmetic_s else "arithmetic"
     return 1e3 * max(memory_s, arithmetic_s), bound

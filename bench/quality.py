@@ -20,7 +20,7 @@ WINDOW_TOKENS = 512
 WINDOWS = 10
 CHUNK = 128
 """Tokens whose logits are held at once."""
-WEIGHTS: tuple[WeightKind, ...] = ("native", "exact")
+WEIGHTS: tuple[WeightKind, ...] = ("native", "bf16", "exact")
 
 Logits = npt.NDArray[np.float32]
 

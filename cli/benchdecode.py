@@ -52,6 +52,7 @@ def _table(report: "Report") -> str:
         lines.append(f"prefill of 512 tokens, {weights}: {rate:.0f} tokens/s")
     lines.append(
         f"context {report.context}; memory {report.read_gb_per_s:.1f} GB/s, dots of bytes "
-        f"{report.dot_gmacs_per_s:.0f} GMAC/s, float32 {report.fma_gmacs_per_s:.0f} GMAC/s"
+        f"{report.dot_gmacs_per_s:.0f} GMAC/s, pairs of bfloat16 {report.pair_gmacs_per_s:.0f}, "
+        f"float32 {report.fma_gmacs_per_s:.0f} GMAC/s"
     )
     return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ def profile(
         int | None, Parameter(validator=COUNT, help="Of the device; default: all.")
     ] = None,
     weights: Annotated[
-        Literal["native", "f16"] | None,
+        Literal["native", "bf16", "f16"] | None,
         Parameter(help="How they are stored; default: the device's."),
     ] = None,
     json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,

@@ -67,9 +67,10 @@ def show(
 def facts_of(image: "ProgramImage") -> dict[str, Any]:
     """What `show` says of a model."""
     from tokenix.models.tensor_names import expected_shapes
+    from tokenix.syscalls.choices import default_weights
 
     config = image.config
-    kinds = Counter(image.weights.quantized(name)[0] for name in image.weights.names())
+    kinds = Counter(image.weights.kind(name) for name in image.weights.names())
     return {
         "name": image.name,
         "architecture": config.architecture,
@@ -84,6 +85,7 @@ def facts_of(image: "ProgramImage") -> dict[str, Any]:
         "vocab_tokens": config.vocab_tokens,
         "eos_tokens": list(config.eos_tokens),
         "quantization": ", ".join(f"{kind} ({n} tensors)" for kind, n in kinds.most_common()),
+        "default_weights": default_weights(image),
         "has_chat": image.chat is not None,
         "default_sampling": image.default_sampling,
         "format": image.format,

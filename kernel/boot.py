@@ -31,7 +31,8 @@ DEFAULT_POOL_BYTES = 512 << 20
 DRIVERS = ("cpu", "cuda")
 
 _FP8: dict[str, Literal["stored", "all", "never"]] = {
-    "auto": "stored", "native": "stored", "exact": "never", "fp8": "all",
+    "auto": "stored", "native": "stored", "bf16": "never", "exact": "never",
+    "fp8": "all",
 }  # fmt: skip
 """Of the cuda driver: which weights are in 8 bits."""
 
@@ -104,7 +105,7 @@ def boot(options: BootOptions, progress: Progress | None = None) -> Machine:
         )
         kernel.images.model, kernel.images.kv_dtype = image.fingerprint, _page_format(options)
         if options.driver == "cpu":
-            kernel.images.weights = _choose_weights(options)
+            kernel.images.weights = _choose_weights(options, image)
         elif options.weights == "fp8":
             kernel.images.weights = "fp8"
         kernel.images.thaw = partial(TextStream.thaw, image.tokenizer)
@@ -216,11 +217,11 @@ def check_options(options: BootOptions) -> Tunables:
         raise _invalid(f"tunables: {why}") from None
 
 
-def _choose_weights(options: BootOptions) -> WeightKind:
-    """native or exact, of the cpu driver."""
+def _choose_weights(options: BootOptions, image: "ProgramImage") -> WeightKind:
+    """native, bf16 or exact, of the cpu driver."""
     from tokenix.drivers.cpu.dense import choose_weights
 
-    return choose_weights(cast(WeightKind, options.weights))
+    return choose_weights(cast(WeightKind, options.weights), image.weights)
 
 
 def _page_format(options: BootOptions) -> str:
@@ -268,7 +269,7 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
                 host_slots=host,
                 page_tokens=options.page_tokens,
                 kv_dtype=kv_dtype,
-                dense=WEIGHTS[_choose_weights(options)],
+                dense=WEIGHTS[_choose_weights(options, image)],
                 threads=options.threads,
                 progress=told,
             )

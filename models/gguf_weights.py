@@ -43,6 +43,10 @@ class GgufWeights:
         """All normalized names, in the order layers run."""
         return list(self._shapes)
 
+    def kind(self, name: str) -> str:
+        """The ggml type. KeyError if there is none."""
+        return self._header.tensors[gguf_name(name)].type.name
+
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """The tensor dequantized to float32, a new array [out, in] or [n]. KeyError if none."""
         kind, rows = self.quantized(name)

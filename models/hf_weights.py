@@ -59,6 +59,10 @@ class HfWeights:
         """All normalized names, in the order layers run."""
         return list(self._shapes)
 
+    def kind(self, name: str) -> str:
+        """One of DTYPES. KeyError if there is none."""
+        return self._stored[name].dtype
+
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """The tensor as float32, a new array [out, in] or [n]. KeyError if there is none."""
         kind, rows = self.quantized(name)

@@ -34,6 +34,11 @@ class Weights(Protocol):
         """All normalized names present, in a fixed order."""
         ...
 
+    def kind(self, name: str) -> str:
+        """How the tensor is stored: its ggml type, such as "Q4_1", or "F32" | "F16" | "BF16" |
+        "F8_E4M3". KeyError if there is none."""
+        ...
+
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """The tensor dequantized to float32, a new array. KeyError if there is none."""
         ...

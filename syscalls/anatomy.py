@@ -86,8 +86,8 @@ def _parts(one: Pass, next_s: float) -> dict[str, float]:
 def watch(
     model: str, frames: int, threads: int | None = None, weights: str | None = None
 ) -> Iterator[tuple[Syscalls, Anatomy]]:
-    """Boot a machine on the CPU, without tiers below. `weights`: how they are stored, "native" or
-    "f16"; None: as the device likes. Errors as `boot`'s."""
+    """Boot a machine on the CPU, without tiers below. `weights`: how they are stored, "native",
+    "bf16" or "f16"; None: as the device likes. Errors as `boot`'s."""
     from tokenix.drivers.cpu.device import CpuDevice
     from tokenix.kernel.boot import make_kernel
     from tokenix.kernel.loop import Pump

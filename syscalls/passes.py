@@ -41,6 +41,8 @@ class Limits:
     read_bytes_per_s: float
     dot_macs_per_s: float
     """Multiply-adds of bytes."""
+    pair_macs_per_s: float
+    """Of bfloat16."""
     fma_macs_per_s: float
     """Of float32."""
 
@@ -76,7 +78,7 @@ class Passes:
                 image.config,
                 image.weights,
                 arena,
-                "f32" if weights == "f32" else WEIGHTS[choose_weights(weights)],
+                "f32" if weights == "f32" else WEIGHTS[choose_weights(weights, image.weights)],
             )
             if like is None
             else like._step.over(arena)

@@ -14,12 +14,13 @@ changes no weight.
 
 import numpy as np
 
+from tokenix.drivers.cpu.floatrows import find_row, put_quotient
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.keytile import AHEAD, MAX_SLOTS
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.kvpages import find_places, score_keys, sum_values
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.softmax import divide, softmax
+from tokenix.drivers.cpu.softmax import softmax
 from tokenix.drivers.cpu.tile import address, ask_for, widen
 
 
@@ -61,22 +62,15 @@ def _carve(scratch: Float32, rows: int, width: int) -> tuple[Float32, Float32]:
 
 
 @bare
-def _write(
-    sums: Float32, normal: Float32, group: int, token: int, start: int, out: Float32
-) -> None:
-    """sums [slots, parts, 16] over normal [slots] into packed out, from its number `start` on."""
-    parts, width = sums.shape[1], out.shape[2]
+def _write(sums: Float32, normal: Float32, group: int, token: int, head: int, out: Array) -> None:
+    """sums [slots, parts, 16] over normal [slots] into packed out, from a head on."""
+    parts = sums.shape[1]
     for slot in range(len(normal)):
         row = token + slot // group
         for part in range(parts):
             at = address(sums) + (slot * parts + part) * LANES * 4
-            to = start + (slot % group * parts + part) * LANES
-            if width == 1:
-                divide(at, normal[slot], address(out) + (row * out.shape[1] + to) * 4)
-                continue
-            divide(at, normal[slot], at)
-            for d in range(LANES):
-                out[row // width, to + d, row % width] = sums[slot, part, d]
+            block = (head + slot % group) * parts + part
+            put_quotient(out, at, normal[slot], find_row(out, row, block))
 
 
 def count_scratch(dim: int, keys: int) -> int:
@@ -95,7 +89,7 @@ def _attend_block(
     places: Int64,
     pages: PageLayout,
     q: Float32,
-    out: Float32,
+    out: Array,
     block: Int32,
     head: int,
     group: int,
@@ -120,7 +114,7 @@ def _attend_block(
     if block[4] >= 0:
         _add_mass(scores, normal, slots - group, keys, pages.page_tokens, masses[block[4], rest])
     sum_values(places, pages, keys, scores, sums, spare)
-    _write(sums, normal, group, token, head * dim, out)
+    _write(sums, normal, group, token, head, out)
 
 
 @bare
@@ -173,7 +167,7 @@ def attend_item(
     tables: Int32,
     blocks: Int32,
     q: Float32,
-    out: Float32,
+    out: Array,
     kv_heads: int,
     group: int,
     dim: int,
@@ -186,10 +180,10 @@ def attend_item(
 
     arena [frames, elements]; layer_base: byte offset of the layer in a frame; tables
     [rows, pages] frame numbers; blocks [n, 5] = (table row, first token row, its position,
-    queries, mass row or -1); q [tokens, at least heads * dim] float32, scaled and rotated; out is
-    packed; masses [mass rows, items of a block, pages] grows by the softmax weights of each asking
-    block's last query, summed by page: items write rows of their own. scratch, places: working
-    memory of `count_scratch` and `count_places` of the most keys.
+    queries, mass row or -1); q [tokens, at least heads * dim] float32, scaled and rotated; out:
+    rows of `floatrows`; masses [mass rows, items of a block, pages] grows by the softmax weights of
+    each asking block's last query, summed by page: items write rows of their own. scratch, places:
+    working memory of `count_scratch` and `count_places` of the most keys.
     """
     parts = (group + MAX_SLOTS - 1) // MAX_SLOTS
     block, rest = item // (kv_heads * parts), item % (kv_heads * parts)

@@ -73,7 +73,7 @@ class BlockActivations(NamedTuple):
     qkv: Float32
     """[padded rows, groups * 16]"""
     mixed: Float32
-    """[padded rows, whole blocks of heads * head_dim, 1]; zeros behind it."""
+    """[padded rows, whole blocks of heads * head_dim / 16, 1, 16]; zeros behind it."""
     logits: Float32
     """[padded wanted rows, padded vocab + 16]: a group writes a line of each row, and rows that
     are a multiple of 4096 bytes apart would take each other's place in the caches."""

@@ -83,7 +83,7 @@ class BlockNet:
         last_tiles, last_columns = choose_tiles(wanted)
         return BlockActivations(
             qkv=take("qkv", padded, w.qkv.shape[1] * LANES),
-            mixed=take("mixed", padded, count_blocks(attended) * BLOCK, 1),
+            mixed=take("mixed", padded, count_blocks(attended) * BLOCK // LANES, 1, LANES),
             logits=take("logits", last_tiles * last_columns, (len(w.head) + 1) * LANES),
             both=take("both", workers, min(tiles, BLOCK_TILES) * columns, UNIT * LANES),
             parts=take("parts", workers, 2 * UNIT * BLOCK_TILES).view(np.int64),

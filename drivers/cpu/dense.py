@@ -1,113 +1,157 @@
-"""Dense layers: y = x @ w.T with packed weights. The place to put faster ones.
+"""Dense layers of float weights: y = x @ w.T, in the packed forms that `floattile` describes.
 
-    packed weight   [out / 16][in][16]      16 output rows side by side, so that a tile streams them
-    packed input    [tiles][in][T]          T token rows side by side, padded with zeros
+packed weight   [out / 16][in / 16][16][16]     groups of 16 output rows, read from end to end
+packed input    [tiles][in / 16][T][16]         token rows in tiles of T, padded with zeros
 
-Weights are kept as float16 by default: 11 bits of mantissa lose eight times less than bfloat16,
-and a decode step reads half the bytes of float32. Sums are float32.
+f32    as a reference, that no machine serves
+f16    11 bits of mantissa lose eight times less than bfloat16; token rows stay float32
+bf16   what most files hold; token rows are rounded to it as well, sums are float32
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from tokenix.drivers.cpu.arena import aligned_empty
-from tokenix.drivers.cpu.jit import Array, Float32, bare, has_vnni, host_context
+from tokenix.drivers.cpu.floattile import LINE, MAX_COLUMNS, SMALLEST, float_tile
+from tokenix.drivers.cpu.jit import Array, Float32, Int32, bare, has_bf16, has_vnni, host_context
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import address, tile
+from tokenix.drivers.cpu.tile import address
 from tokenix.drivers.weightkind import WeightKind
+from tokenix.models.weights import Weights
 
-FloatKind = Literal["f16", "f32"]
-DenseKind = Literal["native", "f16", "f32"]
+FloatKind = Literal["bf16", "f16", "f32"]
+DenseKind = Literal["native", "bf16", "f16", "f32"]
 """native: in the blocks of the file, see `blocks`; not of this module."""
-DTYPES: dict[FloatKind, np.dtype[np.generic]] = {
-    "f16": np.dtype(np.float16),
+STORED: dict[FloatKind, np.dtype[Any]] = {
+    "bf16": np.dtype(np.uint16),
+    "f16": np.dtype(np.int16),
     "f32": np.dtype(np.float32),
 }
 
 FLOAT16_MAX = 65504.0
 
+WEIGHTS: dict[WeightKind, DenseKind] = {"native": "native", "bf16": "bf16", "exact": "f16"}
 
-WEIGHTS: dict[WeightKind, DenseKind] = {"native": "native", "exact": "f16"}
 
+def choose_weights(kind: WeightKind, weights: Weights) -> WeightKind:
+    """native, bf16 or exact: what auto means for a model on this machine.
 
-def choose_weights(kind: WeightKind) -> WeightKind:
-    """native or exact: what auto means on this machine."""
-    if kind == "auto":
+    Weights that a file has in few bits stay so where that is fast; those that it has in 16 bits are
+    not rounded: bfloat16 is computed with where that is fast, else kept as float16, which has more
+    bits and a smaller range.
+    """
+    if kind != "auto":
+        return kind
+    matrices = (name for name in weights.names() if not name.endswith(("norm", "bias")))
+    kinds = {weights.kind(name) for name in matrices}
+    if not kinds <= {"F32", "F16", "BF16"}:
         return "native" if has_vnni(host_context()) else "exact"
-    return kind
+    return "bf16" if kinds == {"BF16"} and has_bf16(host_context()) else "exact"
 
 
 BLOCK_TOKENS = 128
 """Token rows that share one pass over the weights: their packed input fits the L2 cache."""
 
-
 RUN_GROUPS = 4
 """Groups of 16 outputs in one work item."""
 
 
-def pack_matrix(matrices: list[Float32], kind: FloatKind, into: Array) -> None:
-    """Stack [out_i, in] matrices and interleave them into a packed weight."""
-    groups, inputs, _ = into.shape
+def read_matrix(weights: Weights, name: str, kind: FloatKind) -> Array:
+    """A matrix [out, in] in the dtype that is stored. ValueError beyond the range of float16."""
+    found, raw = weights.quantized(name)
+    if found == kind.upper():
+        matrix = raw.view(STORED[kind])
+    elif kind == "f16":
+        wide = weights.float32(name)
+        if np.abs(wide).max() > FLOAT16_MAX:
+            raise ValueError(f"{name} is beyond the range of float16; boot with weights='bf16'")
+        matrix = wide.astype(np.float16).view(np.int16)
+    elif kind == "bf16":
+        bits = weights.float32(name).view(np.uint32)
+        matrix = (bits + (bits >> 16 & 1) + 0x7FFF >> 16).astype(np.uint16)
+    else:
+        matrix = weights.float32(name)
+    if kind == "bf16":
+        least = np.float32(SMALLEST).view(np.uint32) >> 16
+        matrix = np.where(matrix & 0x7FFF < least, np.uint16(0), matrix)
+    return matrix
+
+
+def pack_matrix(matrices: list[Array], into: Array) -> None:
+    """Stack matrices [out_i, in], as `read_matrix` gives them, and interleave them."""
     stacked = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
-    if kind == "f16" and np.abs(stacked).max() > FLOAT16_MAX:
-        raise ValueError("a weight is beyond the range of float16; use dense='f32'")
-    data = into.view(DTYPES[kind])
-    whole = len(stacked) // LANES
-    data[:whole] = stacked[: whole * LANES].reshape(whole, LANES, inputs).transpose(0, 2, 1)
-    if whole < groups:
-        data[whole, :, : len(stacked) - whole * LANES] = stacked[whole * LANES :].T
+    groups, blocks = into.shape[:2]
+    if len(stacked) < groups * LANES:
+        rest = np.zeros((groups * LANES - len(stacked), stacked.shape[1]), stacked.dtype)
+        stacked = np.concatenate([stacked, rest])
+    if into.dtype == STORED["bf16"]:
+        pairs = stacked.reshape(groups, LANES, blocks, LANES // 2, 2)
+        into.reshape(groups, blocks, LANES // 2, LANES, 2)[:] = pairs.transpose(0, 2, 3, 1, 4)
+    else:
+        into[:] = stacked.reshape(groups, LANES, blocks, LANES).transpose(0, 2, 3, 1)
 
 
 def empty_packed(count: int, outputs: int, inputs: int, kind: FloatKind) -> Array:
-    """Zeros for `count` packed weights, [count, groups, in, 16]."""
-    stored = np.dtype(np.int16) if kind == "f16" else np.dtype(np.float32)
-    return aligned_empty((count, -(-outputs // LANES), inputs, LANES), stored)
+    """Zeros for `count` packed weights, [count, groups, blocks, 16, 16]."""
+    shape = (count, -(-outputs // LANES), inputs // LANES, LANES, LANES)
+    return aligned_empty(shape, STORED[kind])
 
 
-def choose_tile(tokens: int) -> int:
-    """Columns per tile for a batch of `tokens` rows. Results do not depend on it, time does."""
-    for columns in (1, 2, 4, 8):
-        if tokens <= columns:
-            return columns
-    return 16 if -tokens % 16 < 8 else 8
+def read_rows(packed: Array, rows: Int32) -> Float32:
+    """Rows of a packed weight, float32 [rows, in]."""
+    groups, blocks = packed.shape[:2]
+    group, lane = rows // LANES, rows % LANES
+    if packed.dtype == STORED["bf16"]:
+        pairs = packed.reshape(groups, blocks, LANES // 2, LANES, 2)[group, :, :, lane]
+        wide = pairs.reshape(len(rows), -1).astype(np.uint32) << 16
+        return wide.view(np.float32)
+    numbers = packed[group, :, :, lane].reshape(len(rows), -1)
+    if packed.dtype == STORED["f16"]:
+        numbers = numbers.view(np.float16).astype(np.float32)
+    return numbers
 
 
-def pad_tokens(tokens: int) -> int:
-    columns = choose_tile(tokens)
-    return -(-tokens // columns) * columns
+def choose_tiles(rows: int) -> tuple[int, int]:
+    """(tiles, rows in each) for a number of token rows: as few and as even as they can be. Results
+    do not depend on it, time does."""
+    tiles = -(-rows // MAX_COLUMNS)
+    return tiles, -(-rows // tiles) if tiles else 1
 
 
 @bare
-def count_items(groups: int, tiles: int, columns: int) -> int:
+def count_items(groups: int, x: Array) -> int:
     """Work items of a multiplication: runs of row groups x blocks of token tiles."""
-    block = max(1, BLOCK_TOKENS // columns)
-    return ((groups + RUN_GROUPS - 1) // RUN_GROUPS) * ((tiles + block - 1) // block)
+    block = max(1, BLOCK_TOKENS // x.shape[2])
+    runs = (groups + RUN_GROUPS - 1) // RUN_GROUPS
+    return int(runs * ((x.shape[0] + block - 1) // block))
 
 
 @bare
-def multiply_item(weight: Array, x: Float32, out: Float32, mode: int, item: int) -> None:
-    """One item of out [rows, outputs] = (mode ADD: +=) x @ weight.T.
+def multiply_item(
+    function: int, weight: Array, x: Array, out: Float32, adding: int, item: int
+) -> None:
+    """One item of out [rows, outputs] = (adding: +=) x @ weight.T.
 
-    weight [groups, in, 16]; x packed [tiles, in, T]; out has a row for every column of x.
+    function: `floattile.tile_function` of the weight; weight and x packed; out has a row for every
+    row of x. With several token rows, what the next group needs is fetched meanwhile.
     """
-    tiles, inputs, columns = x.shape
+    tiles, blocks, columns = x.shape[0], x.shape[1], x.shape[2]
     groups = weight.shape[0]
     runs = (groups + RUN_GROUPS - 1) // RUN_GROUPS
     block = max(1, BLOCK_TOKENS // columns)
     first_tile, first_group = item // runs * block, item % runs * RUN_GROUPS
-    weight_step, x_step = inputs * LANES * weight.itemsize, inputs * columns * 4
-    stride = out.shape[1] * 4
-    at_w, at_x, at_out = address(weight), address(x), address(out)
+    last_tile = min(tiles, first_tile + block)
+    block_bytes = LANES * LANES * weight.itemsize
+    x_step, stride = blocks * columns * LANES * x.itemsize, out.shape[1] * 4
+    lines = (block_bytes // LINE + last_tile - first_tile - 1) // (last_tile - first_tile)
+    if columns == 1:  # the processor sees one stream
+        lines = 0
     for group in range(first_group, min(groups, first_group + RUN_GROUPS)):
-        for t in range(first_tile, min(tiles, first_tile + block)):
-            tile(
-                weight,
-                columns,
-                at_w + group * weight_step,
-                at_x + t * x_step,
-                at_out + t * columns * stride + group * LANES * 4,
-                inputs,
-                stride,
-                mode,
-            )
+        at_w = address(weight) + group * blocks * block_bytes
+        ahead = at_w + blocks * block_bytes
+        for t in range(first_tile, last_tile):
+            at_out = address(out) + t * columns * stride + group * LANES * 4
+            at_x = address(x) + t * x_step
+            float_tile(function, columns, at_w, at_x, at_out, blocks, stride, adding, ahead, lines)
+            ahead += lines * blocks * LINE

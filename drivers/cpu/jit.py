@@ -170,6 +170,12 @@ def has_vnni(context: Any) -> bool:
     return {"+avx512vnni", "+avx512bw"} <= set(features.split(","))
 
 
+def has_bf16(context: Any) -> bool:
+    """Likewise AVX512-BF16."""
+    _, _, features = context.codegen().magic_tuple()
+    return {"+avx512bf16", "+avx512f"} <= set(features.split(","))
+
+
 _TURN = "define float @f(half %x) { %y = fpext half %x to float\n ret float %y }"
 
 

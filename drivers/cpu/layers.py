@@ -7,11 +7,11 @@ from tokenix.drivers.cpu.attention import count_items as count_attention
 from tokenix.drivers.cpu.claims import begin, claim, finish
 from tokenix.drivers.cpu.dense import count_items as count_multiply
 from tokenix.drivers.cpu.dense import multiply_item
+from tokenix.drivers.cpu.floatrows import norm_row, swiglu_row
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.kvformat import PageLayout
-from tokenix.drivers.cpu.rows import norm_row, rotate_append_row, swiglu_row
+from tokenix.drivers.cpu.rows import rotate_append_row
 from tokenix.drivers.cpu.team import outline, share
-from tokenix.drivers.cpu.tile import ADD, OVERWRITE
 
 PHASES = ("norm", "qkv", "rotate", "attend", "o", "norm", "gate_up", "swiglu", "down")
 """Of a layer."""
@@ -26,6 +26,8 @@ lines. In a small batch every row is an item."""
 class LayerWeights(NamedTuple):
     """Weights of all layers, stacked. Packed matrices are as in `dense`."""
 
+    tile: int
+    """`floattile.tile_function` of their kind: what multiplies them."""
     attn_norm: Float32
     """[layers, hidden]"""
     qkv: Array
@@ -51,18 +53,17 @@ class Shape(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """Working memory of one pass of `rows` token rows, padded to whole tiles of T columns."""
+    """Working memory of one pass of `rows` token rows, padded to whole tiles of T. What is packed
+    is the input of a matrix, see `dense`."""
 
     x: Float32
     """[padded rows, hidden]"""
-    packed_x: Float32
-    """[tiles, hidden, T]"""
+    packed_x: Array
     qkv: Float32
-    packed_mixed: Float32
-    """[tiles, heads * head_dim, T]"""
+    packed_mixed: Array
+    """Of all query heads."""
     gate_up: Float32
-    packed_ffn: Float32
-    """[tiles, ffn, T]"""
+    packed_ffn: Array
 
 
 class Batch(NamedTuple):
@@ -89,17 +90,16 @@ class Batch(NamedTuple):
 
 @bare
 def _count_items(phase: int, w: LayerWeights, shape: Shape, act: Activations, batch: Batch) -> int:
-    tiles, columns = act.packed_x.shape[0], act.packed_x.shape[2]
     if phase == 1:
-        return count_multiply(w.qkv.shape[1], tiles, columns)
+        return count_multiply(w.qkv.shape[1], act.packed_x)
     if phase == 3:
         return count_attention(batch.blocks, shape.kv_heads, shape.heads // shape.kv_heads)
     if phase == 4:
-        return count_multiply(w.o.shape[1], tiles, columns)
+        return count_multiply(w.o.shape[1], act.packed_mixed)
     if phase == 6:
-        return count_multiply(w.gate_up.shape[1], tiles, columns)
+        return count_multiply(w.gate_up.shape[1], act.packed_x)
     if phase == 8:
-        return count_multiply(w.down.shape[1], tiles, columns)
+        return count_multiply(w.down.shape[1], act.packed_ffn)
     return _count_runs(len(batch.positions))
 
 
@@ -128,11 +128,11 @@ def _run_rows(
     row: int,
 ) -> None:
     if phase == 0:
-        norm_row(act.x, w.attn_norm[layer], shape.eps, act.packed_x, row)
+        norm_row(act.x[row], w.attn_norm[layer], shape.eps, act.packed_x, row)
     elif phase == 5:
-        norm_row(act.x, w.ffn_norm[layer], shape.eps, act.packed_x, row)
+        norm_row(act.x[row], w.ffn_norm[layer], shape.eps, act.packed_x, row)
     elif phase == 7:
-        swiglu_row(act.gate_up, act.packed_ffn, row)
+        swiglu_row(act.gate_up[row], act.packed_ffn, row)
     else:
         rotate_append_row(
             act.qkv,
@@ -168,7 +168,7 @@ def _run_item(
     item: int,
 ) -> None:
     if phase == 1:
-        multiply_item(w.qkv[layer], act.packed_x, act.qkv, OVERWRITE, item)
+        multiply_item(w.tile, w.qkv[layer], act.packed_x, act.qkv, 0, item)
     elif phase == 3:
         attend_item(
             arena,
@@ -187,11 +187,11 @@ def _run_item(
             item,
         )
     elif phase == 4:
-        multiply_item(w.o[layer], act.packed_mixed, act.x, ADD, item)
+        multiply_item(w.tile, w.o[layer], act.packed_mixed, act.x, 1, item)
     elif phase == 6:
-        multiply_item(w.gate_up[layer], act.packed_x, act.gate_up, OVERWRITE, item)
+        multiply_item(w.tile, w.gate_up[layer], act.packed_x, act.gate_up, 0, item)
     elif phase == 8:
-        multiply_item(w.down[layer], act.packed_ffn, act.x, ADD, item)
+        multiply_item(w.tile, w.down[layer], act.packed_ffn, act.x, 1, item)
     else:
         rows = len(batch.positions)
         for row in range(_first_row(rows, item), _first_row(rows, item + 1)):
@@ -241,11 +241,12 @@ def run_layers(
 
 @bare
 def _work_head(
+    tile: int,
     norm: Float32,
     head: Array,
     eps: float,
     x: Float32,
-    packed: Float32,
+    packed: Array,
     logits: Float32,
     claims: Int64,
     worker: int,
@@ -254,14 +255,14 @@ def _work_head(
     for phase in range(2):
         items, done = _count_runs(len(x)), 0
         if phase == 1:
-            items = count_multiply(head.shape[0], packed.shape[0], packed.shape[2])
+            items = count_multiply(head.shape[0], packed)
         item = claim(claims, phase, worker, items)
         while item >= 0:
             if phase == 0:
                 for row in range(_first_row(len(x), item), _first_row(len(x), item + 1)):
-                    norm_row(x, norm, eps, packed, row)
+                    norm_row(x[row], norm, eps, packed, row)
             else:
-                multiply_item(head, packed, logits, OVERWRITE, item)
+                multiply_item(tile, head, packed, logits, 0, item)
             done += 1
             item = claim(claims, phase, worker, items)
         finish(claims, phase, worker, done, items)
@@ -273,13 +274,14 @@ _head_job = outline(_work_head)
 @bare
 def run_head(
     team: Int64,
+    tile: int,
     norm: Float32,
     head: Array,
     eps: float,
     x: Float32,
-    packed: Float32,
+    packed: Array,
     logits: Float32,
     claims: Int64,
 ) -> None:
     """logits [padded rows, padded vocab] of x [rows, hidden]; claims: of HEAD_PHASES."""
-    share(team, _head_job((norm, head, eps, x, packed, logits, claims)))
+    share(team, _head_job((tile, norm, head, eps, x, packed, logits, claims)))

@@ -1,4 +1,5 @@
-"""What this machine can do at most, measured: bytes read from memory, dots of codes, multiply-adds.
+"""What this machine can do at most, measured: bytes read from memory, dots of codes and of pairs
+of bfloat16, multiply-adds.
 
 Each rate is that of a loop that does nothing else, on all threads at once, the best of several
 runs: what the time of a pass can be compared with.
@@ -16,11 +17,13 @@ from numba.core import types
 from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.blocktile import dot_codes
 from tokenix.drivers.cpu.claims import claim, finish, new_claims
+from tokenix.drivers.cpu.floattile import dot_pairs
 from tokenix.drivers.cpu.jit import (
     PARALLEL,
     Float32,
     Int64,
     cgutils,
+    has_bf16,
     has_vnni,
     intrinsic,
     kernel,
@@ -44,6 +47,8 @@ class Limits(NamedTuple):
     read_bytes_per_s: float
     dot_macs_per_s: float
     """Of bytes, with the instruction that `blocktile` uses."""
+    pair_macs_per_s: float
+    """Of bfloat16, with that of `floattile`."""
     fma_macs_per_s: float
     """Of float32."""
 
@@ -75,6 +80,11 @@ def _one_dot(b: Any, context: Any, total: Any) -> Any:
     return dot_codes(b, has_vnni(context), total, weights, four)
 
 
+def _one_pair(b: Any, context: Any, total: Any) -> Any:
+    weights, pair = fill(VI32, 0x3F003F80), ir.Constant(I32, 0x3F80BF00)
+    return dot_pairs(b, has_bf16(context), total, weights, pair)
+
+
 def _one_fma(b: Any, context: Any, total: Any) -> Any:
     return fma(b, total, fill(VF32, 0.5), fill(VF32, 1.0))
 
@@ -84,6 +94,7 @@ def _add_whole(b: Any, x: Any, y: Any) -> Any:
 
 
 _dots = _in_registers(_one_dot, VI32, _add_whole)
+_pairs = _in_registers(_one_pair, VF32, add_floats)
 _fmas = _in_registers(_one_fma, VF32, add_floats)
 
 
@@ -98,6 +109,8 @@ def _work(what: int, data: Float32, found: Float32, claims: Int64, worker: int) 
             found[worker] += sum_squares(at, CHUNK_BYTES // (LANES * 4))
         elif what == 1:
             found[worker] += _dots(item)
+        elif what == 2:
+            found[worker] += _pairs(item)
         else:
             found[worker] += _fmas(item)
         done += 1
@@ -143,7 +156,8 @@ def measure(threads: int, runs: int = 5) -> Limits:
         return min(times)
 
     with PARALLEL:
-        for what in range(3):
+        for what in range(4):
             _run(helpers_of(threads), what, data[:0], found, new_claims(1, threads))
         steps = ITEMS * ROUNDS * CHAINS * LANES
-        return Limits(READ_BYTES / best_s(0), 4 * steps / best_s(1), steps / best_s(2))
+        rates = (factor * steps / best_s(what) for what, factor in ((1, 4), (2, 2), (3, 1)))
+        return Limits(READ_BYTES / best_s(0), *rates)

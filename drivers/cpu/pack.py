@@ -7,7 +7,8 @@ import numpy as np
 
 from tokenix.drivers.cpu import dense
 from tokenix.drivers.cpu.dense import FloatKind
-from tokenix.drivers.cpu.jit import Float32
+from tokenix.drivers.cpu.floattile import tile_function
+from tokenix.drivers.cpu.jit import Array, Float32
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import LayerWeights
 from tokenix.models.config import ModelConfig
@@ -72,6 +73,7 @@ def pack_layers(
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     vectors = read_vectors(config, weights)
     packed = LayerWeights(
+        tile=tile_function(dense.STORED[kind]),
         attn_norm=vectors.attn_norm,
         qkv=dense.empty_packed(count, queries + 2 * keys, hidden, kind),
         bias=vectors.bias,
@@ -90,13 +92,21 @@ def pack_layers(
 
 
 def _pack_layer(packed: LayerWeights, i: int, weights: Weights, kind: FloatKind) -> None:
-    def tensor(name: str) -> Float32:
-        return weights.float32(f"layers.{i}.{name}")
+    def pack(names: tuple[str, ...], into: Array) -> None:
+        read = [dense.read_matrix(weights, f"layers.{i}.{name}", kind) for name in names]
+        dense.pack_matrix(read, into)
 
-    dense.pack_matrix([tensor("q"), tensor("k"), tensor("v")], kind, packed.qkv[i])
-    dense.pack_matrix([tensor("o")], kind, packed.o[i])
-    dense.pack_matrix([tensor("gate"), tensor("up")], kind, packed.gate_up[i])
-    dense.pack_matrix([tensor("down")], kind, packed.down[i])
+    pack(("q", "k", "v"), packed.qkv[i])
+    pack(("o",), packed.o[i])
+    pack(("gate", "up"), packed.gate_up[i])
+    pack(("down",), packed.down[i])
+
+
+def pack_vocabulary(config: ModelConfig, weights: Weights, name: str, kind: FloatKind) -> Array:
+    """The embedding or the head."""
+    packed: Array = dense.empty_packed(1, config.vocab_tokens, config.hidden, kind)[0]
+    dense.pack_matrix([dense.read_matrix(weights, name, kind)], packed)
+    return packed
 
 
 def rotary_tables(config: ModelConfig, positions: int) -> tuple[Float32, Float32]:

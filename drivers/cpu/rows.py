@@ -1,7 +1,6 @@
-"""Kernels over the token rows of a batch: norms, rotary embedding, KV append, SwiGLU, packing.
+"""Kernels over the token rows of a batch: sums of squares, rotary embedding, KV append.
 
 Each row is computed from itself alone, in one fixed order, so no result depends on the batch.
-"Packed" is the input form of dense layers: [tiles, width, T], T token rows side by side.
 """
 
 from typing import Any
@@ -25,7 +24,7 @@ from tokenix.drivers.cpu.lanes import (
     splat,
     store,
 )
-from tokenix.drivers.cpu.tile import address, exp_neg
+from tokenix.drivers.cpu.tile import address
 
 
 @intrinsic
@@ -44,43 +43,10 @@ def sum_squares(typing: Any, x: Any, vectors: Any) -> Any:
 
 
 @bare
-def _root_mean_square(x: Float32, eps: float) -> np.float32:
+def root_mean_square(x: Float32, eps: float) -> np.float32:
     """1 / sqrt(mean(x^2) + eps) of whole lanes."""
     total = sum_squares(address(x), len(x) // LANES)
     return np.float32(1.0 / np.sqrt(np.float64(total) / len(x) + eps))
-
-
-@bare
-def norm_row(x: Float32, weight: Float32, eps: float, packed: Float32, row: int) -> None:
-    """RMSNorm of row `row` of x [rows, width] into packed form."""
-    width, columns = packed.shape[1], packed.shape[2]
-    t, column = row // columns, row % columns
-    scale = _root_mean_square(x[row], eps)
-    for k in range(width):
-        packed[t, k, column] = x[row, k] * scale * weight[k]
-
-
-@bare
-def silu(x: np.float32) -> np.float32:
-    """x * sigmoid(x) in float32, from exp(-|x|)."""
-    small = exp_neg(-x if x > np.float32(0.0) else x)
-    above = np.float32(x / (np.float32(1.0) + small))
-    return above if x > np.float32(0.0) else np.float32(above * small)
-
-
-@bare
-def swiglu_row(gate_up: Float32, packed: Float32, row: int) -> None:
-    """silu(gate) * up of row `row` of gate_up [rows, 2 * width] into packed form.
-
-    gate_up is overwritten: the product is formed in order, then scattered.
-    """
-    width, columns = packed.shape[1], packed.shape[2]
-    t, column = row // columns, row % columns
-    gate, up = gate_up[row, :width], gate_up[row, width:]
-    for k in range(width):
-        gate[k] = np.float32(silu(gate[k]) * up[k])
-    for k in range(width):
-        packed[t, k, column] = gate[k]
 
 
 @intrinsic
@@ -117,7 +83,7 @@ def _rotate(head: Float32, cos: Float32, sin: Float32, scale: np.float32) -> Non
 
 @bare
 def _norm_head(head: Float32, weight: Float32, eps: float) -> None:
-    scale = _root_mean_square(head, eps)
+    scale = root_mean_square(head, eps)
     for d in range(len(head)):
         head[d] = head[d] * scale * weight[d]
 

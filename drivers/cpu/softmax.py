@@ -102,15 +102,3 @@ def softmax(scores: int, slots: int, group: int, position: int, blocks: int, sum
         rows = min(ROWS, slots - first)
         _weigh(rows, scores, slots * LANES * 4, first, group, position, blocks, sums)
         first += rows
-
-
-@intrinsic
-def divide(typing: Any, x: Any, number: Any, out: Any) -> Any:
-    """16 float32 at an address by a number, to another address."""
-
-    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        x, number, out = args
-        store(b, b.fdiv(load(b, VF32, x), splat(b, number)), out)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float32, types.int64), codegen

@@ -1,14 +1,7 @@
-"""The one arithmetic primitive of the driver, as LLVM vector code.
+"""Numbers as arrays hold them, 16 at a time, and what else kernels need of the processor.
 
-    out[t][lane] = sum over k = 0, 1, .., n-1 of w[k][lane] * x[k][t]      16 lanes, T columns
-
-Dense layers are this; lanes are output rows. Each of the T x 16 sums is one chain of fused
-multiply-adds in the order of k, so it does not depend on T, on t, or on what the other columns
-hold: the reason why a row's result is bitwise the same in every batch. Attention's sums are such
-chains too, see `keytile`.
-
-What `w` holds is told by the dtype of an array argument. Numba has no 16-bit floats on CPUs and
-nothing below 8 bits, so integers stand for their bits; every number is widened to float32 exactly.
+What an array holds is told by its dtype. Numba has no 16-bit floats on CPUs and nothing below 8
+bits, so integers stand for their bits; every number is widened to float32 exactly.
 
     float32  itself              int8     a whole number, -128 to 127
     int16    float16             uint8    float8 e4m3 with float16's exponents: times 2**-8
@@ -19,14 +12,13 @@ The left ones are weights too, the right ones codes of keys and values alone.
 Only portable LLVM operations are used (llvm.fma, fpext), no instructions of one processor.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from tokenix.drivers.cpu.jit import bare, cgutils, intrinsic, kernel
+from tokenix.drivers.cpu.jit import cgutils, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import (
     F16,
     F32,
@@ -42,15 +34,8 @@ from tokenix.drivers.cpu.lanes import (
     load,
     pointer,
     prefetch,
-    splat,
     store,
 )
-from tokenix.drivers.cpu.lanes import (
-    fma as fma_lanes,
-)
-
-OVERWRITE, ADD = 0, 1
-"""What a tile does with `out`: store the sum, or add the finished sum to it."""
 
 _LOG2E = np.float32(1.4426950408889634)
 _ROUND = np.float32(ROUND)
@@ -100,54 +85,6 @@ def load_plain(b: Any, address: Any, dtype: Any) -> Any:
     return b.bitcast(b.shl(b.zext(lanes, VI32), fill(VI32, 16)), VF32)
 
 
-def _emit(b: Any, columns: int, dtype: Any, args: Any) -> None:
-    """The body of a tile of `columns` columns."""
-    w, x, out, count, stride, mode = args
-    sums = [cgutils.alloca_once(b, VF32) for _ in range(columns)]
-    outs = [b.add(out, b.mul(stride, ir.Constant(I64, t))) for t in range(columns)]
-    for total in sums:
-        b.store(ir.Constant(VF32, [0.0] * LANES), total)
-    at_w, at_x = cgutils.alloca_once(b, I64), cgutils.alloca_once(b, I64)
-    b.store(w, at_w)
-    b.store(x, at_x)
-    with cgutils.for_range(b, count, intp=I64):
-        here_w, here_x = b.load(at_w), b.load(at_x)
-        lanes = load_plain(b, here_w, dtype)
-        for t, total in enumerate(sums):
-            scalar = splat(b, load(b, F32, here_x, 4 * t))
-            b.store(fma_lanes(b, lanes, scalar, b.load(total)), total)
-        b.store(b.add(here_w, ir.Constant(I64, STEP[dtype][0])), at_w)
-        b.store(b.add(here_x, ir.Constant(I64, 4 * columns)), at_x)
-    with b.if_then(b.icmp_signed("==", mode, ir.Constant(I64, ADD))):
-        for total, address in zip(sums, outs, strict=True):
-            b.store(b.fadd(b.load(total), load(b, VF32, address)), total)
-    for total, address in zip(sums, outs, strict=True):
-        stored = b.store(b.load(total), pointer(b, address, VF32))
-        stored.align = 4
-
-
-def _make_tile(columns: int) -> Callable[..., None]:
-    """tile(like, w, x, out, count, stride, mode); addresses in bytes, stride bytes of `out`."""
-
-    @intrinsic
-    def tile(
-        typing: Any, like: Any, w: Any, x: Any, out: Any, count: Any, stride: Any, mode: Any
-    ) -> Any:
-        signature = types.void(like, *[types.int64] * 6)
-
-        def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            _emit(b, columns, sig.args[0].dtype, args[1:])
-            return context.get_dummy_value()
-
-        return signature, codegen
-
-    return tile
-
-
-_tile1, _tile2, _tile4 = _make_tile(1), _make_tile(2), _make_tile(4)
-_tile8, _tile16 = _make_tile(8), _make_tile(16)
-
-
 @intrinsic
 def address(typing: Any, array: Any) -> Any:
     """The address of an array's first element, an int64."""
@@ -159,7 +96,7 @@ def address(typing: Any, array: Any) -> Any:
     return types.int64(array), codegen
 
 
-def _round_lanes(b: Any, numbers: Any, dtype: Any) -> Any:
+def round_vector(b: Any, numbers: Any, dtype: Any) -> Any:
     """16 float32 in another dtype, rounded to nearest even."""
     if dtype is types.float32:
         return numbers
@@ -202,7 +139,7 @@ def round_lanes(typing: Any, like: Any, at: Any, to: Any) -> Any:
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         dtype, (_, at, to) = sig.args[0].dtype, args
-        store(b, _round_lanes(b, load(b, VF32, at), dtype), to, 0, 2)
+        store(b, round_vector(b, load(b, VF32, at), dtype), to, 0, 2)
         return context.get_dummy_value()
 
     return types.void(like, types.int64, types.int64), codegen
@@ -214,7 +151,7 @@ def scatter_lanes(typing: Any, like: Any, at: Any, to: Any, stride: Any) -> Any:
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         dtype, (_, at, to, stride) = sig.args[0].dtype, args
-        rounded = _round_lanes(b, load(b, VF32, at), dtype)
+        rounded = round_vector(b, load(b, VF32, at), dtype)
         for lane in range(LANES):
             number = b.extract_element(rounded, ir.Constant(I32, lane))
             store(b, number, b.add(to, b.mul(stride, ir.Constant(I64, lane))), 0, 2)
@@ -288,23 +225,6 @@ def read_ticks(typing: Any) -> Any:
         return b.call(cgutils.get_or_insert_function(b.module, kind, name), [])
 
     return types.int64(), codegen
-
-
-@bare
-def tile(
-    like: object, columns: int, w: int, x: int, out: int, count: int, stride: int, mode: int
-) -> None:
-    """One tile of 1, 2, 4, 8 or 16 columns; `x` is packed as [count][columns] float32."""
-    if columns == 1:
-        _tile1(like, w, x, out, count, stride, mode)
-    elif columns == 2:
-        _tile2(like, w, x, out, count, stride, mode)
-    elif columns == 4:
-        _tile4(like, w, x, out, count, stride, mode)
-    elif columns == 8:
-        _tile8(like, w, x, out, count, stride, mode)
-    else:
-        _tile16(like, w, x, out, count, stride, mode)
 
 
 @kernel

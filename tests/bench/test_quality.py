@@ -18,9 +18,10 @@ def test_native_is_near_and_exact_is_nearer(tmp_path: Path) -> None:
     np.save(blind, np.zeros((1, 512, 49152), np.float16))
     report = quality.measure(windows=1, peers={"blind": blind})
     lines = {line.name: line for line in report.lines}
-    assert list(lines) == ["f32", "native", "exact", "blind"] and report.positions == 511
+    assert list(lines) == ["f32", "native", "bf16", "exact", "blind"] and report.positions == 511
     assert lines["f32"].mean_kl == 0 and lines["f32"].top1_agreement == 1
-    assert lines["exact"].mean_kl < 1e-4 < lines["native"].mean_kl < 1e-2
+    assert lines["exact"].mean_kl < 1e-4 < lines["bf16"].mean_kl < lines["native"].mean_kl < 1e-2
+    assert lines["bf16"].mean_kl < 1e-3 and lines["bf16"].top1_agreement > 0.97
     assert lines["exact"].top1_agreement > 0.99 and lines["native"].top1_agreement > 0.93
     assert abs(lines["native"].perplexity_change) < 0.02
     assert lines["blind"].perplexity == pytest.approx(49152) and lines["blind"].mean_kl > 1

@@ -66,6 +66,9 @@ class RandomWeights:
     def names(self):
         return list(self.tensors)
 
+    def kind(self, name):
+        return self.quantized(name)[0]
+
     def float32(self, name):
         return self.tensors[name].copy()
 
@@ -127,7 +130,7 @@ class Model:
         return self.arena.page_bytes(self.tables[table, vpn]).copy()
 
 
-WEIGHTS = {"f16": RandomWeights, "native": QuantizedWeights}
+WEIGHTS = {"f16": RandomWeights, "bf16": RandomWeights, "native": QuantizedWeights}
 
 
 @pytest.fixture(scope="session", params=WEIGHTS)

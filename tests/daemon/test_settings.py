@@ -220,6 +220,7 @@ def test_show_a_model(tmp_path: Path) -> None:
     assert facts["architecture"] == "llama" and facts["layers"] == 30
     assert facts["parameters"] == 134_515_008 and facts["context_tokens"] == 8192
     assert "Q4_1" in facts["quantization"] and facts["chat_template"]
+    assert facts["default_weights"] in ("native", "exact")
     text = command("show", "smollm2", env=env).stdout
     assert "134.5M" in text and facts["path"] in text
     assert command("show", "nothing", env=env).returncode == FAILED

@@ -45,6 +45,9 @@ class RandomWeights:
     def names(self) -> list[str]:
         return list(self._tensors)
 
+    def kind(self, name: str) -> str:
+        return "F32"
+
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         return self._tensors[name].copy()
 

@@ -44,7 +44,7 @@ def test_dequantization_is_that_of_gguf(tmp_path, kind):
         heads = {"q": cfg.heads, "k": cfg.kv_heads}.get(part)
         rows = np.arange(len(blocks)) if heads is None else half_split_rows(len(blocks), heads)
         raw_kind, raw = weights.quantized(name)
-        assert raw_kind == kind
+        assert raw_kind == weights.kind(name) == kind
         np.testing.assert_array_equal(raw, blocks.view(np.uint8).reshape(len(blocks), -1)[rows])
         np.testing.assert_array_equal(weights.float32(name), whole[rows])
 

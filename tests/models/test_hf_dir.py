@@ -18,7 +18,7 @@ def test_roundtrip(tmp_path, arch, dtype):
     for name, value in values.items():
         np.testing.assert_array_equal(image.weights.float32(name), value)
         kind, raw = image.weights.quantized(name)
-        assert kind == dtype and raw.dtype == np.uint8
+        assert kind == image.weights.kind(name) == dtype and raw.dtype == np.uint8
         assert raw.shape == (
             value.shape[0] if value.ndim == 2 else 1,
             value.shape[-1] * (4 if dtype == "F32" else 2),

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -71,9 +72,9 @@ def test_more_pages_than_any_machine_has(name: str, pages: int) -> None:
 def test_the_default_pool_reckons_with_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "CpuDevice", lambda config, weights, **options: options["frames"])
     config = replace(tiny_config(), max_context_tokens=1 << 30)
-    image = SimpleNamespace(config=config, weights=None)
+    image: Any = SimpleNamespace(config=config, weights=None)
     frames = {
-        kind: boot._open_device(boot.BootOptions(kv_dtype=kind), image, None)  # type: ignore[arg-type]
+        kind: boot._open_device(boot.BootOptions(kv_dtype=kind, weights="exact"), image, None)
         for kind in KV_KINDS
     }
     for kind, count in frames.items():

@@ -49,6 +49,9 @@ class Noise:
     def names(self) -> list[str]:
         return list(self._shapes)
 
+    def kind(self, name: str) -> str:
+        return "F32"
+
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         shape = self._shapes[name]
         if len(shape) == 1:

@@ -92,6 +92,10 @@ class ShardWeights:
     def names(self) -> list[str]:
         return self._weights.names()
 
+    def kind(self, name: str) -> str:
+        """In the file."""
+        return self._weights.kind(name)
+
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """The part's rows or columns of a tensor; all of it where parts have it whole."""
         last = name.rpartition(".")[2]
