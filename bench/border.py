@@ -12,7 +12,6 @@ import multiprocessing
 import random
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -40,6 +39,7 @@ class Report:
     client_us: float
     """For each token; medians of the rounds."""
     server_us: float
+    """The time of all threads beside the kernel's work with streams that nobody reads."""
     echo_us: float
     """For each message of the bare pair, both sides together."""
     ratio: float
@@ -54,12 +54,15 @@ def measure(streams: int = 256, tokens: int = 200, step_s: float = 0.03, rounds:
     count = streams * tokens
     client_us, server_us, echo_us = [], [], []
     with _served(streams, step_s) as server, _other_process() as other:
-        other.submit(_follow_all, server.path, streams, 8).result()  # warm
+        other.submit(_play_all, server.path, streams, 8, True).result()  # warm
         for _ in range(rounds):
-            before_s = _thread_cpu_s("tokenix-socket")
-            spent_s = other.submit(_follow_all, server.path, streams, tokens).result()
+            here_s = []
+            for read in (False, True):
+                before_s = time.process_time()
+                spent_s = other.submit(_play_all, server.path, streams, tokens, read).result()
+                here_s.append(time.process_time() - before_s)
             client_us.append(spent_s / count * 1e6)
-            server_us.append((_thread_cpu_s("tokenix-socket") - before_s) / count * 1e6)
+            server_us.append((here_s[1] - here_s[0]) / count * 1e6)
             echo_us.append(other.submit(_echo_all, streams, tokens, step_s).result() / count * 1e6)
     client, side, bare = map(statistics.median, (client_us, server_us, echo_us))
     return Report(streams, count, client, side, bare, (client + side) / bare)
@@ -130,17 +133,12 @@ def _other_process() -> Iterator[ProcessPoolExecutor]:
         yield pool
 
 
-def _thread_cpu_s(name: str) -> float:
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == name]
-    spent = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text(encoding="ascii")
-    return int(spent.split()[0]) / 1e9
-
-
 # ---- the other process ----
 
 
-def _follow_all(path: str, streams: int, tokens: int) -> float:
-    """Seconds on the processor for all tokens of so many streams over one connection."""
+def _play_all(path: str, streams: int, tokens: int, read: bool) -> float:
+    """Seconds on the processor for all tokens of so many streams over one connection; without
+    `read` only their ends are waited for."""
 
     async def follow(k: Syscalls, pid: Pid) -> None:
         async for _ in k.follow(pid):
@@ -153,7 +151,10 @@ def _follow_all(path: str, streams: int, tokens: int) -> float:
                 for _ in range(streams)
             ]
             before_s = time.process_time()
-            await asyncio.gather(*(follow(k, pid) for pid in pids))
+            if read:
+                await asyncio.gather(*(follow(k, pid) for pid in pids))
+            for pid in pids:
+                await k.wait(pid)
             return time.process_time() - before_s
 
     return asyncio.run(play())
