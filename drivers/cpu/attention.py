@@ -14,7 +14,7 @@ changes no weight.
 
 import numpy as np
 
-from tokenix.drivers.cpu.floatrows import find_row, put_quotient
+from tokenix.drivers.cpu.floatrows import find_row, put_quotient, step_of
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.keytile import AHEAD, MAX_SLOTS
 from tokenix.drivers.cpu.kvformat import PageLayout
@@ -64,13 +64,12 @@ def _carve(scratch: Float32, rows: int, width: int) -> tuple[Float32, Float32]:
 @bare
 def _write(sums: Float32, normal: Float32, group: int, token: int, head: int, out: Array) -> None:
     """sums [slots, parts, 16] over normal [slots] into packed out, from a head on."""
-    parts = sums.shape[1]
+    parts, step = sums.shape[1], step_of(out)
     for slot in range(len(normal)):
-        row = token + slot // group
+        to = find_row(out, token + slot // group, (head + slot % group) * parts)
         for part in range(parts):
             at = address(sums) + (slot * parts + part) * LANES * 4
-            block = (head + slot % group) * parts + part
-            put_quotient(out, at, normal[slot], find_row(out, row, block))
+            put_quotient(out, at, normal[slot], to + part * step)
 
 
 def count_scratch(dim: int, keys: int) -> int:

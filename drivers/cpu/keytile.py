@@ -81,7 +81,7 @@ def _clear(b: Any, totals: list[list[Any]]) -> None:
             b.store(fill(VF32, 0.0), total)
 
 
-def part_bytes(dtype: Any) -> int:
+def _part_bytes(dtype: Any) -> int:
     """Of a tile: 16 steps of 16 lanes."""
     step_bytes, at_once = STEP[dtype]
     return step_bytes * LANES // at_once
@@ -131,7 +131,7 @@ def _emit_scores(b: Any, dtype: Any, slots: int, blocks: int, args: Any) -> None
             begin = b.mul(middle.index, each_parts)
             with cgutils.for_range(b, each_parts, intp=I64) as loop:
                 part = b.add(begin, loop.index)
-                offset = b.mul(part, ir.Constant(I64, part_bytes(dtype)))
+                offset = b.mul(part, ir.Constant(I64, _part_bytes(dtype)))
                 tiles = [b.add(each, offset) for each in keys]
                 nexts = [b.add(each, offset) for each in ahead]
                 here = b.add(q, b.mul(part, ir.Constant(I64, ROW * slots)))
@@ -173,7 +173,7 @@ def _scale_scores(
 def _emit_values(b: Any, dtype: Any, slots: int, parts: int, args: Any) -> None:
     """`parts` times 16 dims of all keys, from part `first` on."""
     first, places, keys, weights, out, out_stride = args
-    sixteen, bytes_each = ir.Constant(I64, LANES), part_bytes(dtype)
+    sixteen, bytes_each = ir.Constant(I64, LANES), _part_bytes(dtype)
     offset = b.mul(first, ir.Constant(I64, bytes_each))
     totals = [_sums(b, slots) for _ in range(parts)]
     _clear(b, totals)

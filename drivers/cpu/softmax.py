@@ -1,4 +1,4 @@
-"""The softmax of attention, and the division by its sum, as LLVM vector code."""
+"""The softmax of attention, but for the division by its sum, as LLVM vector code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,14 +45,15 @@ def _weigh(
 
 
 def _emit(b: Any, rows: int, args: Any) -> None:
+    """The largest score of each row, then its weights and their sum."""
     scores, stride, first, group, position, blocks, sums = args
     lowest, nothing, zero = fill(VF32, float("-inf")), fill(VF32, 0.0), ir.Constant(I64, 0)
     most, totals = ([cgutils.alloca_once(b, VF32) for _ in range(rows)] for _ in range(2))
     for row in range(rows):
         b.store(lowest, most[row])
         b.store(nothing, totals[row])
-    keys = [b.add(position, b.udiv(shift(b, first, row), group)) for row in range(rows)]
-    seen = b.lshr(shift(b, keys[0], 1), ir.Constant(I64, 4))
+    ends = [b.add(position, b.udiv(shift(b, first, row), group)) for row in range(rows)]
+    seen = b.lshr(shift(b, ends[0], 1), ir.Constant(I64, 4))
     lanes, start = ir.Constant(VI32, list(range(LANES))), b.add(scores, b.mul(first, _ROW))
 
     def each(begin: Any, end: Any, masked: bool, work: Callable[[int, Any, Any], None]) -> None:
@@ -61,7 +62,7 @@ def _emit(b: Any, rows: int, args: Any) -> None:
             block = b.add(begin, loop.index)
             at = b.add(start, b.mul(block, stride))
             for row in range(rows):
-                left = b.sub(keys[row], b.shl(block, ir.Constant(I64, 4)))
+                left = b.sub(ends[row], b.shl(block, ir.Constant(I64, 4)))
                 last = splat(b, b.trunc(left, I32))
                 known = b.icmp_signed("<=", lanes, last) if masked else None
                 work(row, shift(b, at, row * LANES * 4), known)
@@ -73,7 +74,7 @@ def _emit(b: Any, rows: int, args: Any) -> None:
 
     each(zero, seen, False, compare)
     each(seen, blocks, True, compare)
-    tops = [splat(b, fold(b, b.load(each), larger)) for each in most]
+    tops = [splat(b, fold(b, b.load(found), larger)) for found in most]
 
     def weigh(row: int, at: Any, known: Any) -> None:
         e = exp_neg(b, b.fsub(load(b, VF32, at), tops[row]))

@@ -185,17 +185,6 @@ def ask_for(typing: Any, at: Any) -> Any:
 
 
 @intrinsic
-def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
-    """x * y + z, rounded once."""
-
-    def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        kind = ir.FunctionType(F32, [F32] * 3)
-        return b.call(cgutils.get_or_insert_function(b.module, kind, "llvm.fma.f32"), args)
-
-    return types.float32(types.float32, types.float32, types.float32), codegen
-
-
-@intrinsic
 def atomic_add(typing: Any, at: Any, value: Any) -> Any:
     """Add to the int64 at an address; returns what it was. Orders memory both ways."""
 
