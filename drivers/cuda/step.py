@@ -8,7 +8,8 @@ step, which finds them where they were drawn.
 
 Buckets are padded with rows of position -1, which no kernel does anything for. A graph is captured
 when its bucket comes for the second time: the first time warms libraries up, which must not load
-anything while they are captured.
+anything while they are captured. A step that the GPU refuses to capture stays as it is, launch by
+launch: slower, and `make gpu-check` tells.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ class ModelStep:
         self._drawing = drawing
         self._graphs: dict[tuple[int, int], Work | None] = {}
         """By (bucket, splits); None: seen once."""
+        self.refused = ""
+        """Why a step could not be captured, if one could not."""
 
     def forget_graphs(self) -> None:
         """What they were captured with is elsewhere now."""
@@ -118,8 +121,17 @@ class ModelStep:
             return
         graph = self._graphs[key]
         if graph is None:
-            graph = self._graphs[key] = self._dense.record(work)
+            graph = self._graphs[key] = self._capture(work)
         graph()
+
+    def _capture(self, work: Work) -> Work:
+        try:
+            return self._dense.record(work)
+        except RuntimeError as error:  # of CUDA, or of torch
+            if getattr(error, "lost", False):
+                raise
+            self.refused = str(error).split("\n")[0]
+            return work
 
     # ---- prefill, and whatever else ----
 

@@ -162,6 +162,7 @@ def test_rates_are_told(driver, report, fake):
 def test_a_model_is_measured(fake, report):
     check_model(report, SMALL)
     found = figures(report)
+    assert found.pop("steps that are not captured") == 0
     assert all(value > 0 for value in found.values())
     for name in ("decode, batch 2: times the roofline", "64 tokens in", "prefill",
                  "in by layers, page by page: times the link's",

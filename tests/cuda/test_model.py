@@ -8,7 +8,7 @@ import pytest
 from tokenix.drivers.cpu.device import CpuDevice
 from tokenix.drivers.cuda import device as devices
 from tokenix.drivers.cuda import layers, step
-from tokenix.drivers.ops import Sampled
+from tokenix.drivers.ops import DeviceFault, Sampled
 from tokenix.drivers.sampling import SamplingParams
 from tokenix.models.registry import load_image
 from tokenix.tests.cpu.conftest import FAMILIES, RandomWeights
@@ -118,6 +118,25 @@ def test_a_graph_computes_what_it_was_captured_of(fake, monkeypatch):
 
     monkeypatch.setattr(step.ModelStep, "_replay", run)
     assert equal(drawn(on_gpu()), first, tolerance=0.0)
+
+
+@pytest.mark.parametrize("call", ["cuStreamBeginCapture_v2", "cuGraphInstantiateWithFlags"])
+def test_a_step_that_cannot_be_captured_is_launched(fake, plain, call):
+    """It draws the same; and the others are captured."""
+    bench = on_gpu()
+    fake.fail(call, 901)
+    assert equal(drawn(bench), plain, tolerance=0.0)
+    assert "(901)" in bench.device._step.refused
+
+
+def test_a_gpu_that_is_lost_in_a_capture_is_lost(fake):
+    bench = on_gpu()
+    procs = [bench.proc(words(5, VOCAB, i), [i]) for i in range(2)]
+    bench.decode(*procs, tokens=2)
+    fake.fail("cuStreamBeginCapture_v2", 700)
+    fault = bench.wait(bench.start(*procs))
+    assert isinstance(fault, DeviceFault) and "lost" in fault.reason
+    bench.close()
 
 
 def test_a_captured_step_is_one_launch_of_a_graph(fake):

@@ -94,6 +94,8 @@ def check_model(report: Report, setup: Setup) -> None:
             with report.row(f"decode, batch {batch}"):
                 steps[batch] = time_decode(bench, setup, pages, batch)
                 _compare(report, setup, rate, batch, steps[batch])
+        refused = device._step.refused
+        report.add("steps that are not captured", int(bool(refused)), refused, most=0)
         report.add("prefill", device.info().prefill_tokens_per_s, "tokens/s")
         with report.row("swap"):
             _swap(report, bench, setup, swapped, steps)
