@@ -45,8 +45,8 @@ cuda-mutations: $(STAMP) ## faults put into CUDA kernels: each must make its tes
 cuda-aot: $(STAMP) ## machine code of CUDA kernels, for `pip wheel .` to take along (some minutes)
 	@$(BIN)/python -m tokenix.drivers.cuda.kernels.shipping
 
-cuda-matrix: $(STAMP) ## machine code of every variant of the CUDA kernels, and what it is made of
-	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_aot.py
+cuda-matrix: $(STAMP) ## every variant of the CUDA kernels: its machine code, and its numbers where simulated
+	@$(BIN)/python -m pytest -m slow -k whole_matrix -n $(JOBS) tests/cuda_kernels
 
 gpu-check: $(STAMP) ## what a GPU does and how fast: a table, and gpu-check.json (at most 8 minutes)
 	@$(BIN)/python -m tokenix.drivers.cuda.check --json gpu-check.json

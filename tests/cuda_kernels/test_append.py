@@ -1,6 +1,7 @@
 """Bias, norm, rotation and the write to pages, simulated, against float64."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from tokenix.drivers.cuda.kernels import oracles
 from tokenix.drivers.cuda.kernels.abi import APPEND
 from tokenix.drivers.cuda.kernels.append import THREADS, WARPS, Vector, make_append
 from tokenix.drivers.cuda.kernels.oracles import narrow, read_head
-from tokenix.drivers.cuda.kernels.pages import Page, layer_words
+from tokenix.drivers.cuda.kernels.pages import DIMS, Page, layer_words
 from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
 from tokenix.drivers.cuda.kernels.sources import read_source
 from tokenix.tests.cuda_kernels import cpp
@@ -107,6 +108,13 @@ def test_append(vector: Vector, half: int, seed: int) -> None:
         seed=seed,
     )  # fmt: skip
     rows.check(ROUNDING[vector.kv])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("kv", ["int8", "fp8", "int4"])
+def test_append_of_the_whole_matrix(kv: Any, dim: int, folder: Path) -> None:
+    test_append_in_cpp(Vector("bf16", kv, dim, bias=True, norm=True), dim // 2, folder, 1)
 
 
 @pytest.mark.parametrize(("vector", "half"), CPP_CASES)

@@ -100,6 +100,14 @@ def test_decode_in_cpp(
     assert distance(out, wanted.ravel()) < 2e-6
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [1, 5, 6, 16])
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("kind", ["int8", "fp8", "int4"])
+def test_decode_of_the_whole_matrix(kind: str, dim: int, group: int, folder: Path) -> None:
+    test_decode_in_cpp(kind, dim, group, 1, [17], folder, 1)
+
+
 @pytest.mark.parametrize(("kind", "dim", "group", "kv_heads", "positions"), CASES)
 def test_decode_and_combine(
     kind: str, dim: int, group: int, kv_heads: int, positions: list[int], seed: int

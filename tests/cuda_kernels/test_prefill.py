@@ -8,6 +8,7 @@ import pytest
 
 from tokenix.drivers.cuda.kernels import oracles
 from tokenix.drivers.cuda.kernels.abi import PREFILL
+from tokenix.drivers.cuda.kernels.pages import DIMS
 from tokenix.drivers.cuda.kernels.prefill import ROWS, make_tiles, shared_bytes
 from tokenix.drivers.cuda.kernels.sources import defines, read_source
 from tokenix.tests.cuda_kernels.cpp import launch
@@ -71,6 +72,13 @@ def test_prefill(
     out = run_prefill(world, runs, folder, seed)
     wanted = oracles.attend(world.page, *world.attention, *world.strides, float(world.scale))
     assert distance(out, wanted.ravel()) < ROUNDING[kind]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("kind", ["f16", "bf16", "int8", "fp8", "int4"])
+def test_prefill_of_the_whole_matrix(kind: str, dim: int, folder: Path) -> None:
+    test_prefill(kind, dim, 2, 1, [(60, 7)], folder, 1)
 
 
 def test_a_row_does_not_depend_on_its_chunk(folder: Path, seed: int) -> None:
