@@ -173,8 +173,9 @@ class Connection(asyncio.Protocol):
         self._hub.has_output(self)
 
     def push(self, message: abi.Delta) -> Settle:
-        """Queue a message, on any thread. It goes out with a call of what this returns."""
-        if not self._append(message):
+        """Queue a message, on any thread. It goes out with a call of what this returns; nothing
+        does behind a Bye."""
+        if not self._closing and not self._append(message):
             self._hub.bridge.call_soon(self._cannot_send)
         return self._write_through
 

@@ -1,6 +1,7 @@
 """Clients that do not read: they cost bounded memory, hold only themselves, and lose nothing."""
 
 import contextlib
+import threading
 import time
 
 import anyio
@@ -109,6 +110,31 @@ def test_scenario_g2_a_stalled_client_does_not_hold_the_others(
     for raw in stalled:
         raw.close()
     until(lambda: server.statistics().connections == 0)
+
+
+def test_output_does_not_wait_for_a_busy_server(serving: Serving, stage: Syscalls) -> None:
+    """Whoever has it writes it into the socket. What needs the server comes when that has time, in
+    its place: the end, and output for which the socket has no room."""
+    server = serving()
+    with Raw(server.path) as raw:
+        pid = raw.call(SpawnText(PROMPT, {"max_tokens": 400}))
+        raw.send(abi.Follow(50, pid, 1000))
+        first = raw.receive()
+        busy, released = threading.Event(), threading.Event()
+        server._loop.call_soon_threadsafe(lambda: (busy.set(), released.wait(60)))
+        assert busy.wait(60)
+        got = [output.token for output in first.result.outputs]
+        try:
+            while len(got) < 200:
+                got += [output.token for output in raw.receive().result.outputs]
+            assert not released.is_set()
+        finally:
+            released.set()
+        delta = None
+        while delta is None or delta.result.turn_ended is None:
+            delta = raw.receive()
+            got += [output.token for output in delta.result.outputs]
+        assert got == list(stage.tail(pid, 400))
 
 
 def test_what_all_have_unsent_is_bounded(serving: Serving, stage: Syscalls) -> None:
