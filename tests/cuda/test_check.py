@@ -21,10 +21,11 @@ from tokenix.drivers.cuda.check.numbers import check_numbers, divergence
 from tokenix.drivers.cuda.check.report import Report, read_lines
 from tokenix.drivers.cuda.check.setup import SHAPES as REAL_SHAPES
 from tokenix.drivers.cuda.check.setup import Setup, Sizes, Subject, every_kernel, shipped_subject
+from tokenix.drivers.cuda.kernels.abi import FAULT
 from tokenix.drivers.cuda.kernels.pages import DIMS, Page
 from tokenix.drivers.cuda.kernels.registry import Shape, find_recipes
 from tokenix.drivers.cuda.probe import find_gpu
-from tokenix.tests.cuda import rig
+from tokenix.tests.cuda import rig, twins
 from tokenix.tests.cuda.fake import CpuDense, Twin, twin_kernels
 from tokenix.tests.cuda.twins import TWINS
 from tokenix.tests.device.machine import words
@@ -209,6 +210,19 @@ def test_a_divergence_is_that_of_distributions():
 def test_the_shipped_text_is_long_enough():
     sizes = Setup(REAL_SHAPES).sizes
     assert len(shipped_subject().tokens) >= sizes.windows * (sizes.prefilled + sizes.decoded)
+
+
+def test_a_row_that_fails_is_no_figure(fake, report, monkeypatch):
+    def spoil(twin, grid, values):
+        twins.flat(values["tokens"], "i4", grid[0])[:] = FAULT
+
+    monkeypatch.setitem(TWINS, "sample", spoil)
+    check_model(report, SMALL)
+    wrong = {line.name: line.value for line in report.missed()}
+    assert {"decode, batch 1", "decode, batch 2"} <= set(wrong)
+    assert (
+        "a row has failed" in wrong["decode, batch 1"] and "not finite" in wrong["decode, batch 1"]
+    )
 
 
 def test_all_parts_run_one_after_another(fake, report):

@@ -15,6 +15,7 @@ from tokenix.drivers.ops import (
     Forward,
     ForwardDone,
     Row,
+    RowFault,
     TableDelta,
 )
 from tokenix.mm.ids import Ticket
@@ -59,12 +60,15 @@ class Bench:
         tables: tuple[TableDelta, ...] = (),
         decodes: Decodes = NO_DECODES,
     ) -> ForwardDone:
-        """A pass. RuntimeError if it fails."""
+        """A pass. RuntimeError if it, or a row of it, fails."""
         ticket = self.ticket()
         self.start(Forward(ticket, rows, tables, decodes=decodes))
         done = self.wait(ticket)
         if not isinstance(done, ForwardDone):
             raise RuntimeError(f"a pass has failed: {done}")
+        for result in done.results:
+            if isinstance(result, RowFault):
+                raise RuntimeError(f"a row has failed: {result.reason}")
         return done
 
     def copy(self, *commands: CopyIn | CopyOut) -> float:
