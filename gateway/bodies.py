@@ -189,6 +189,7 @@ class ChatBody(Sampling, frozen=True, kw_only=True):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    modalities: list[Literal["text"]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     """Further variables of the model's chat template (enable_thinking and the like)."""
 

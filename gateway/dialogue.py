@@ -67,6 +67,8 @@ def _check_results(messages: Sequence[ChatMessage]) -> None:
 
 def _message(message: ChatMessage, number: int, knows_tools: bool) -> dict[str, Any]:
     where = f"messages[{number}]"
+    if message.content is None and message.role != "assistant":
+        raise invalid(f"{where}: role {message.role} needs content", f"{where}.content")
     content = text_of(message.content, f"{where}.content")
     role = "system" if message.role == "developer" else message.role
     role = "tool" if role == "function" else role

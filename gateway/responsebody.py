@@ -57,6 +57,9 @@ class ResponseBody(Struct, frozen=True, kw_only=True):
     user: str | None = None
     store: bool | None = None
     previous_response_id: str | None = None
+    conversation: Any = None
+    prompt: Any = None
+    top_logprobs: Any = None
     background: bool | None = None
     tools: list[dict[str, Any]] | None = None
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
@@ -66,6 +69,9 @@ class ResponseBody(Struct, frozen=True, kw_only=True):
 
 _UNSUPPORTED = {
     "previous_response_id": "responses are not kept; send the whole dialogue as input",
+    "conversation": "conversations are not kept; send the whole dialogue as input",
+    "prompt": "no prompts are kept; send it as input",
+    "top_logprobs": "use /v1/chat/completions for log probabilities",
     "background": "a response ends with its connection; use stream",
     "tools": "use /v1/chat/completions for tools",
 }

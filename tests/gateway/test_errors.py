@@ -62,6 +62,13 @@ BAD: dict[str, tuple[str, Any, str | None]] = {
         "role": "tool", "tool_call_id": "1", "content": "x"}]}, "messages[2].role"),
     "for which call is not said": (CHAT, {"messages": [CALLED, {
         "role": "tool", "content": "x"}]}, "messages[1].tool_call_id"),
+    "a user who says nothing": (CHAT, {"messages": [{"role": "user"}]}, "messages[0].content"),
+    "an answer that is heard": (CHAT, {"modalities": ["text", "audio"]}, "modalities[1]"),
+    "a conversation of before": ("/v1/responses", {"input": "x", "conversation": "c"},
+                                 "conversation"),
+    "a prompt that is kept": ("/v1/responses", {"input": "x", "prompt": {"id": "p"}}, "prompt"),
+    "likely ones of a response": ("/v1/responses", {"input": "x", "top_logprobs": 2},
+                                  "top_logprobs"),
     "a tier that is none": (CHAT, {"service_tier": "gold"}, "service_tier"),
     "a reader that stands still": (CHAT, {"reader_tokens_per_s": 0}, "reader_tokens_per_s"),
     "echo": (TEXT, {"echo": True}, "echo"),
@@ -96,6 +103,8 @@ def body_for(path: str, changes: Any) -> Any:
     body = {"model": MODEL, "messages": HELLO, "prompt": "1, 2,"}
     if path == "/tokenize":
         del body["messages"]
+    if path == "/v1/responses":
+        del body["prompt"]
     return {name: value for name, value in (body | changes).items() if value is not ...}
 
 
