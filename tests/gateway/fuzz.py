@@ -201,6 +201,7 @@ def check_logs(stage: Stage) -> None:
     for name in stage.processes:
         log = stage.log(name)
         assert "Traceback" not in log and '"level": "error"' not in log, log[-4000:]
+        assert "kernel lost" not in log, log[-4000:]
         assert "request failed" not in log and "generation failed" not in log, log[-4000:]
 
 
@@ -251,10 +252,14 @@ def fuzz(stage: Stage, seed: int, inputs: int) -> Tally:
 
 
 async def answer_samples(port: int) -> None:
-    """Whatever the mutants are made of is answered with 200."""
+    """Whatever the mutants are made of is answered with 200; on a busy machine perhaps not the
+    first time, since the stage lets go of what takes long."""
     async with contextlib.aclosing(Client(port)) as client:
         for sample in CORPUS:
-            assert await client.send(sound(sample)) == [200], sample
+            statuses = [await client.send(sound(sample))]
+            while statuses[-1] in ([408], [503]) and len(statuses) < 10:
+                statuses.append(await client.send(sound(sample)))
+            assert statuses[-1] == [200], (sample, statuses)
 
 
 async def show(port: int, mutant: Mutant) -> None:

@@ -5,6 +5,7 @@ device, with the tokenizer and the template of the real model, and the gateway i
         Wire(stage.port).send("GET", "/v1/models", Authorization=f"Bearer {TENANT_KEY}")
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -24,6 +25,8 @@ SECRET = "what-only-the-environment-holds"
 LIMITS = {"header_s": 2.0, "body_s": 2.0, "keep_alive_s": 3.0}
 """So that what hangs is soon let go."""
 CONTEXT_TOKENS = 512
+START_S = 240.0
+"""Within which both serve, on a busy machine too."""
 
 
 def play(path: str) -> None:
@@ -92,7 +95,7 @@ class Stage:
             assert kernel is not None
             kernel.write(json.dumps(self._config(listener.fileno())).encode())
             kernel.close()
-        until(self._ready)
+        until(self._ready, START_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -141,9 +144,11 @@ class Stage:
 
     def _ready(self) -> bool:
         self.sizes()
-        with Wire(self.port).send("GET", "/health/ready") as wire:
-            wire.body()
+        with Wire(self.port) as wire, contextlib.suppress(TimeoutError):
+            wire.socket.settimeout(1.0)
+            wire.send("GET", "/health/ready").body()
             return wire.status == 200
+        return False
 
 
 if __name__ == "__main__":
