@@ -105,7 +105,8 @@ class Pouring:
                 self._event = self._alarm.new_event()
                 self._idle = False
                 self._run()
-                await self._event.wait()
+                if not self._idle:  # else a cancellation would come in between
+                    await self._event.wait()
                 if self._problem is not None:
                     raise self._problem
                 rest, self._rest = self._rest, None
