@@ -117,6 +117,37 @@ def _plan_fetch(
 
 
 @bare
+def _rotate_item(
+    layer: int,
+    w: BlockWeights,
+    shape: Shape,
+    act: BlockActivations,
+    batch: Batch,
+    arena: Array,
+    pages: PageLayout,
+    item: int,
+) -> None:
+    rotate_append_row(
+        act.qkv,
+        w.bias[layer],
+        w.q_norm[layer],
+        w.k_norm[layer],
+        shape.eps,
+        batch.cos,
+        batch.sin,
+        batch.positions,
+        batch.frames,
+        arena,
+        layer * shape.layer_bytes,
+        pages,
+        shape.heads,
+        shape.kv_heads,
+        shape.head_dim,
+        item,
+    )
+
+
+@bare
 def _run_item(
     phase: int,
     layer: int,
@@ -145,24 +176,7 @@ def _run_item(
             tile, start, w.qkv[layer], RUN_GROUPS, rows.narrow, act.qkv, 0, fetch, parts, item
         )
     elif phase == 2:
-        rotate_append_row(
-            act.qkv,
-            w.bias[layer],
-            w.q_norm[layer],
-            w.k_norm[layer],
-            shape.eps,
-            batch.cos,
-            batch.sin,
-            batch.positions,
-            batch.frames,
-            arena,
-            layer * shape.layer_bytes,
-            pages,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            item,
-        )
+        _rotate_item(layer, w, shape, act, batch, arena, pages, item)
     elif phase == 3:
         attend_item(
             arena,
