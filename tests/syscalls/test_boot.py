@@ -16,6 +16,7 @@ from tokenix.drivers.imagestore import ImageStore
 from tokenix.drivers.kvkind import KV_KINDS
 from tokenix.kernel import boot
 from tokenix.tests.device.tiny import tiny_config
+from tokenix.tests.models import tiny_models
 
 NONSENSE: list[dict[str, object]] = [
     {"device_pages": "x"}, {"device_pages": 2.5}, {"device_pages": True}, {"device_pages": 0},
@@ -81,6 +82,24 @@ def test_the_default_pool_reckons_with_the_format(monkeypatch: pytest.MonkeyPatc
         frame_bytes = PageShape.of(config, 16, kind).frame_bytes
         assert count * frame_bytes <= boot.DEFAULT_POOL_BYTES < (count + 1) * frame_bytes
     assert frames["f32"] < frames["f16"] < frames["int8"] < frames["int4"]
+
+
+@pytest.mark.parametrize(("dtype", "kept"), [("BF16", ("bf16", "exact")), ("F16", ("exact",))])
+def test_a_model_in_16_bits_is_not_rounded_to_8(
+    tmp_path: Path, dtype: str, kept: tuple[str, ...]
+) -> None:
+    """Unless that is asked for."""
+    tiny_models.write_hf(tmp_path / "m", dtype=dtype)
+
+    def serve(weights: str) -> tuple[str, list[int]]:
+        with tokenix.boot(str(tmp_path / "m"), device_pages=8, host_pages=0, weights=weights) as k:
+            pid = k.spawn("Hello", raw=True, max_tokens=16, ignore_eos=True)
+            said = [output.token for output in k.read(pid, max_tokens=16).outputs]
+            return k.machine.kernel.images.weights, said
+
+    found, said = serve("auto")
+    assert found in kept and serve(found) == (found, said)
+    assert serve("native")[0] == "native"
 
 
 def test_no_model_has_an_empty_name() -> None:

@@ -32,11 +32,12 @@ CASES = [(SYSTEM + prompt, options) for prompt in PROMPTS for options in (GREEDY
 Drawn = list[tuple[int, float, tuple[tuple[int, float], ...]]]
 
 
-def machine(prefix_cache: bool, kv_dtype: str = "f16") -> Syscalls:
+def machine(prefix_cache: bool, kv_dtype: str = "f16", weights: str = "auto") -> Syscalls:
     return tokenix.boot(
         "smollm2",
         device_pages=PAGES,
         kv_dtype=kv_dtype,
+        weights=weights,
         params=Params(prefix_cache=prefix_cache, poison=True),
         tunables=PATIENT,
     )
@@ -157,11 +158,14 @@ def test_seeded_forks_differ_and_repeat(shared: Syscalls) -> None:
         assert first == second, "the same seeds go the same way"
 
 
-@pytest.mark.parametrize("kv_dtype", ["int8", "fp8", "int4"])
-def test_codes_survive_everything_too(kv_dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("kv_dtype", "weights"),
+    [("int8", "auto"), ("fp8", "auto"), ("int4", "auto"), ("f16", "bf16")],
+)
+def test_every_format_survives_everything_too(kv_dtype: str, weights: str) -> None:
     """Alone, batched, swapped, computed again and forked: the same bits in every format."""
     cases = CASES[:2]
-    with machine(prefix_cache=False, kv_dtype=kv_dtype) as k:
+    with machine(prefix_cache=False, kv_dtype=kv_dtype, weights=weights) as k:
         expected = [drawn(k, k.spawn(prompt, **options)) for prompt, options in cases]
         scheduler = rude(k, 3, PauseMode.SWAP, PauseMode.RECOMPUTE)
         pids = [k.spawn(prompt, **options) for prompt, options in cases]
