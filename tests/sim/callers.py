@@ -294,8 +294,7 @@ class Callers:
             if self._got(pid, call_id, reply):
                 self.world.at(self.world.now_s, lambda: self.read_on(pid))
 
-        request = Follow(pid, take) if pid % 2 else Read(pid, take)
-        call_id = self.world.send(request, then=got)
+        call_id = self.world.send((Follow if pid % 2 else Read)(pid, take), then=got)
         self.blocked[call_id] = pid
 
     def _read_slowly(self, pid: Pid, take: int, every_s: float) -> None:
