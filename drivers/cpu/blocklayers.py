@@ -39,6 +39,8 @@ from tokenix.drivers.cpu.tile import address
 PHASES = ("norm", "qkv", "rotate", "attend", "quantize", "o", "norm", "swiglu", "down")
 """Of a layer, as in the picture."""
 HEAD_PHASES = ("norm", "head")
+MOST_TOGETHER = 8
+"""Rows of an item at most."""
 _COUNT, _ATTEND = len(PHASES), PHASES.index("attend")
 
 
@@ -117,34 +119,66 @@ def _plan_fetch(
 
 
 @bare
-def _rotate_item(
+def _count_together(rows: int) -> int:
+    """Rows of an item of a phase over rows: to take an item costs about as much as to quantize a
+    row, and there should be enough for all threads."""
+    return max(1, min(MOST_TOGETHER, rows // MOST_TOGETHER))
+
+
+@bare
+def _run_rows(
+    phase: int,
     layer: int,
     w: BlockWeights,
     shape: Shape,
     act: BlockActivations,
+    ids: Int32,
+    rows: Rows,
+    x: Float32,
     batch: Batch,
     arena: Array,
     pages: PageLayout,
     item: int,
 ) -> None:
-    rotate_append_row(
-        act.qkv,
-        w.bias[layer],
-        w.q_norm[layer],
-        w.k_norm[layer],
-        shape.eps,
-        batch.cos,
-        batch.sin,
-        batch.positions,
-        batch.frames,
-        arena,
-        layer * shape.layer_bytes,
-        pages,
-        shape.heads,
-        shape.kv_heads,
-        shape.head_dim,
-        item,
-    )
+    """Some rows in a phase over rows. x: of all rows, which the last layer turns to `rows.x` when
+    it begins to have fewer."""
+    together = _count_together(len(rows.places))
+    first, last = item * together, min(len(rows.places), item * together + together)
+    if phase == 0:
+        for row in range(first, last):
+            if layer == 0:
+                embed_row(w.blob, w.embed, ids[row], rows.x[row])
+            norm_row(rows.x[row], w.attn_norm[layer], shape.eps, rows.narrow, row)
+    elif phase == 2:
+        for row in range(first, last):
+            rotate_append_row(
+                act.qkv,
+                w.bias[layer],
+                w.q_norm[layer],
+                w.k_norm[layer],
+                shape.eps,
+                batch.cos,
+                batch.sin,
+                batch.positions,
+                batch.frames,
+                arena,
+                layer * shape.layer_bytes,
+                pages,
+                shape.heads,
+                shape.kv_heads,
+                shape.head_dim,
+                row,
+            )
+    elif phase == 4:
+        for row in range(first, last):
+            place = rows.places[row]
+            quantize_row(address(act.mixed[place]), rows.attended, row)
+            if layer == len(w.o) - 1:
+                for k in range(x.shape[1]):
+                    rows.x[row, k] = x[place, k]
+    else:
+        for row in range(first, last):
+            norm_row(rows.x[row], w.ffn_norm[layer], shape.eps, rows.narrow, row)
 
 
 @bare
@@ -165,18 +199,11 @@ def _run_item(
     worker: int,
     item: int,
 ) -> None:
-    """x: of all rows, which the last layer turns to `rows.x` when it begins to have fewer."""
     parts, tile, start = act.parts[worker], w.tile, address(w.blob)
-    if phase == 0:
-        if layer == 0:
-            embed_row(w.blob, w.embed, ids[item], rows.x[item])
-        norm_row(rows.x[item], w.attn_norm[layer], shape.eps, rows.narrow, item)
-    elif phase == 1:
+    if phase == 1:
         multiply_item(
             tile, start, w.qkv[layer], RUN_GROUPS, rows.narrow, act.qkv, 0, fetch, parts, item
         )
-    elif phase == 2:
-        _rotate_item(layer, w, shape, act, batch, arena, pages, item)
     elif phase == 3:
         attend_item(
             arena,
@@ -194,25 +221,19 @@ def _run_item(
             batch.places[worker],
             item,
         )
-    elif phase == 4:
-        row = rows.places[item]
-        quantize_row(address(act.mixed[row]), rows.attended, item)
-        if layer == len(w.o) - 1:
-            for k in range(x.shape[1]):
-                rows.x[item, k] = x[row, k]
     elif phase == 5:
         multiply_item(
             tile, start, w.o[layer], RUN_GROUPS, rows.attended, rows.x, 1, fetch, parts, item
         )
-    elif phase == 6:
-        norm_row(rows.x[item], w.ffn_norm[layer], shape.eps, rows.narrow, item)
     elif phase == 7:
         both = act.both[worker]
         swiglu_item(tile, start, w.gate_up[layer], rows.narrow, rows.wide, both, fetch, parts, item)
-    else:
+    elif phase == 8:
         multiply_item(
             tile, start, w.down[layer], RUN_GROUPS, rows.wide, rows.x, 1, fetch, parts, item
         )
+    else:
+        _run_rows(phase, layer, w, shape, act, ids, rows, x, batch, arena, pages, item)
 
 
 @bare
@@ -228,7 +249,8 @@ def _count(phase: int, w: BlockWeights, shape: Shape, rows: Rows, blocks: Int32)
         return count_items(w.gate_up.shape[1], UNIT, rows.narrow)
     if phase == 8:
         return count_items(w.down.shape[1], RUN_GROUPS, rows.wide)
-    return len(rows.places)
+    together = _count_together(len(rows.places))
+    return (len(rows.places) + together - 1) // together
 
 
 @bare
