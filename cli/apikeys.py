@@ -46,6 +46,8 @@ def new(
     tenant = ROOT_TENANT if root else tenant
     if tenant is None or not tenant.strip():
         raise UsageError("a key belongs to a tenant: --tenant NAME")
+    if not tenant.isprintable():
+        raise UsageError(f"a tenant's name is one line of what can be printed, not {tenant!r}")
     role: Role = "root" if root else "metrics" if metrics else "tenant"
     secret, kept = keyfile.add_key(_path(file), tenant, role)
     if json:
@@ -87,7 +89,7 @@ def revoke(
     path = _path(file)
     try:
         gone = keyfile.drop_key(path, identity)
-    except KeyError:
+    except (KeyError, FileNotFoundError):
         raise Failure(f"no key {identity!r} in {path}; tokenix keys list shows them") from None
     if json:
         stdout.write_json({"id": gone.id, "tenant": gone.tenant, "role": gone.role})

@@ -109,8 +109,8 @@ def add_key(path: Path, tenant: str, role: Role) -> tuple[str, KeptKey]:
 
 
 def drop_key(path: Path, identity: str) -> KeptKey:
-    """Take a key off the file. KeyError: none has that id. OSError."""
-    with _open_locked(path) as file:
+    """Take a key off the file. KeyError: none has that id. OSError, ENOENT: there is no file."""
+    with _open_locked(path, made=False) as file:
         keys = read_keys(path)
         found = [key for key in keys if key.id == identity]
         if not found:
@@ -122,8 +122,9 @@ def drop_key(path: Path, identity: str) -> KeptKey:
     return found[0]
 
 
-def _open_locked(path: Path) -> Any:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _open_locked(path: Path, made: bool = True) -> Any:
+    """`made`: it is made if it is not there."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if made else 0), 0o600)
     os.fchmod(descriptor, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return os.fdopen(descriptor, "r+b")

@@ -168,6 +168,11 @@ def test_api_keys(tmp_path: Path) -> None:
     assert "root" in command("keys", "list", env=env).stdout
     assert command("keys", "new", "--tenant", " ", env=env).returncode == USAGE
     assert command("keys", "new", env=env).returncode == USAGE
+    odd = command("keys", "new", "--tenant", "a\nb", env=env)
+    assert odd.returncode == USAGE and "one line" in odd.stderr and odd.stderr.count("\n") == 1
+    nowhere = tmp_path / "none.jsonl"
+    done = command("keys", "revoke", "x", "--file", str(nowhere), env=env)
+    assert done.returncode == FAILED and "no key 'x'" in done.stderr and not nowhere.exists()
     both = command("keys", "new", "--tenant", "ops", "--root", env=env)
     assert both.returncode == USAGE and "--tenant" in both.stderr
     listed = command("keys", "list", env={**env, "TOKENIX_HTTP_KEYS": ""})
