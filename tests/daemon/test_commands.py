@@ -312,8 +312,9 @@ def test_resume_attached(daemon: Daemon, stopped: Pid) -> None:
         assert following.stdout is not None and following.stdout.read(1)
         following.send_signal(signal.SIGINT)
         assert following.wait() == INTERRUPTED
-    (pid,) = [p["pid"] for p in daemon.ask("ps") if p["state"] != "zombie"]
-    daemon.command("kill", str(pid))
+    with daemon.connect() as k:  # before it ends by itself, which takes no longer than a command
+        (pid,) = [process.pid for process in k.ps() if process.state != "zombie"]
+        k.kill(pid)
     done = daemon.command("attach", str(pid))
     assert done.returncode == FAILED and f"process {pid} was terminated" in done.stderr
 
