@@ -120,15 +120,14 @@ def _plan_fetch(
 
 @bare
 def _count_together(rows: int) -> int:
-    """Rows of an item of a phase over rows: to take an item costs about as much as to quantize a
-    row, and there should be enough for all threads."""
+    """Rows of an item of a phase over rows: to take an item costs time, and there should be enough
+    for all threads."""
     return max(1, min(MOST_TOGETHER, rows // MOST_TOGETHER))
 
 
 @bare
 def _run_rows(
-    phase: int,
-    layer: int,
+    step: int,
     w: BlockWeights,
     shape: Shape,
     act: BlockActivations,
@@ -138,107 +137,120 @@ def _run_rows(
     batch: Batch,
     arena: Array,
     pages: PageLayout,
-    item: int,
+    claims: Int64,
+    worker: int,
 ) -> None:
-    """Some rows in a phase over rows. x: of all rows, which the last layer turns to `rows.x` when
-    it begins to have fewer."""
-    together = _count_together(len(rows.places))
-    first, last = item * together, min(len(rows.places), item * together + together)
-    if phase == 0:
-        for row in range(first, last):
-            if layer == 0:
-                embed_row(w.blob, w.embed, ids[row], rows.x[row])
-            norm_row(rows.x[row], w.attn_norm[layer], shape.eps, rows.narrow, row)
-    elif phase == 2:
-        for row in range(first, last):
-            rotate_append_row(
-                act.qkv,
-                w.bias[layer],
-                w.q_norm[layer],
-                w.k_norm[layer],
-                shape.eps,
-                batch.cos,
-                batch.sin,
-                batch.positions,
-                batch.frames,
-                arena,
-                layer * shape.layer_bytes,
-                pages,
-                shape.heads,
-                shape.kv_heads,
-                shape.head_dim,
-                row,
-            )
-    elif phase == 4:
-        for row in range(first, last):
-            place = rows.places[row]
-            quantize_row(address(act.mixed[place]), rows.attended, row)
-            if layer == len(w.o) - 1:
-                for k in range(x.shape[1]):
-                    rows.x[row, k] = x[place, k]
-    else:
-        for row in range(first, last):
-            norm_row(rows.x[row], w.ffn_norm[layer], shape.eps, rows.narrow, row)
+    """A worker's part of a phase over rows. x: of all rows, which the last layer turns to `rows.x`
+    when it begins to have fewer."""
+    layer, phase, count = step // _COUNT, step % _COUNT, len(rows.places)
+    together, done = _count_together(count), 0
+    items = (count + together - 1) // together
+    item = claim(claims, step, worker, items)
+    while item >= 0:
+        first, last = item * together, min(count, item * together + together)
+        if phase == 0:
+            for row in range(first, last):
+                if layer == 0:
+                    embed_row(w.blob, w.embed, ids[row], rows.x[row])
+                norm_row(rows.x[row], w.attn_norm[layer], shape.eps, rows.narrow, row)
+        elif phase == 2:
+            for row in range(first, last):
+                rotate_append_row(
+                    act.qkv,
+                    w.bias[layer],
+                    w.q_norm[layer],
+                    w.k_norm[layer],
+                    shape.eps,
+                    batch.cos,
+                    batch.sin,
+                    batch.positions,
+                    batch.frames,
+                    arena,
+                    layer * shape.layer_bytes,
+                    pages,
+                    shape.heads,
+                    shape.kv_heads,
+                    shape.head_dim,
+                    row,
+                )
+        elif phase == 4:
+            for row in range(first, last):
+                place = rows.places[row]
+                quantize_row(address(act.mixed[place]), rows.attended, row)
+                if layer == len(w.o) - 1:
+                    for k in range(x.shape[1]):
+                        rows.x[row, k] = x[place, k]
+        else:
+            for row in range(first, last):
+                norm_row(rows.x[row], w.ffn_norm[layer], shape.eps, rows.narrow, row)
+        done += 1
+        item = claim(claims, step, worker, items)
+    finish(claims, step, worker, done, items)
 
 
 @bare
-def _run_item(
-    phase: int,
-    layer: int,
+def _run_items(
+    step: int,
     w: BlockWeights,
     shape: Shape,
     act: BlockActivations,
-    ids: Int32,
     rows: Rows,
-    x: Float32,
     batch: Batch,
     blocks: Int32,
     arena: Array,
     pages: PageLayout,
     fetch: Fetch,
+    claims: Int64,
     worker: int,
-    item: int,
 ) -> None:
+    """A worker's part of attention, or of a matrix."""
+    layer, phase = step // _COUNT, step % _COUNT
     parts, tile, start = act.parts[worker], w.tile, address(w.blob)
-    if phase == 1:
-        multiply_item(
-            tile, start, w.qkv[layer], RUN_GROUPS, rows.narrow, act.qkv, 0, fetch, parts, item
-        )
-    elif phase == 3:
-        attend_item(
-            arena,
-            layer * shape.layer_bytes,
-            pages,
-            batch.tables,
-            blocks,
-            act.qkv,
-            act.mixed,
-            shape.kv_heads,
-            shape.heads // shape.kv_heads,
-            shape.head_dim,
-            batch.masses,
-            batch.scratch[worker],
-            batch.places[worker],
-            item,
-        )
-    elif phase == 5:
-        multiply_item(
-            tile, start, w.o[layer], RUN_GROUPS, rows.attended, rows.x, 1, fetch, parts, item
-        )
-    elif phase == 7:
-        both = act.both[worker]
-        swiglu_item(tile, start, w.gate_up[layer], rows.narrow, rows.wide, both, fetch, parts, item)
-    elif phase == 8:
-        multiply_item(
-            tile, start, w.down[layer], RUN_GROUPS, rows.wide, rows.x, 1, fetch, parts, item
-        )
-    else:
-        _run_rows(phase, layer, w, shape, act, ids, rows, x, batch, arena, pages, item)
+    items, done = _count(phase, w, shape, rows, blocks), 0
+    item = claim(claims, step, worker, items)
+    while item >= 0:
+        if phase == 1:
+            multiply_item(
+                tile, start, w.qkv[layer], RUN_GROUPS, rows.narrow, act.qkv, 0, fetch, parts, item
+            )
+        elif phase == 3:
+            attend_item(
+                arena,
+                layer * shape.layer_bytes,
+                pages,
+                batch.tables,
+                blocks,
+                act.qkv,
+                act.mixed,
+                shape.kv_heads,
+                shape.heads // shape.kv_heads,
+                shape.head_dim,
+                batch.masses,
+                batch.scratch[worker],
+                batch.places[worker],
+                item,
+            )
+        elif phase == 5:
+            multiply_item(
+                tile, start, w.o[layer], RUN_GROUPS, rows.attended, rows.x, 1, fetch, parts, item
+            )
+        elif phase == 7:
+            both = act.both[worker]
+            swiglu_item(
+                tile, start, w.gate_up[layer], rows.narrow, rows.wide, both, fetch, parts, item
+            )
+        else:
+            multiply_item(
+                tile, start, w.down[layer], RUN_GROUPS, rows.wide, rows.x, 1, fetch, parts, item
+            )
+        done += 1
+        item = claim(claims, step, worker, items)
+    finish(claims, step, worker, done, items)
 
 
 @bare
 def _count(phase: int, w: BlockWeights, shape: Shape, rows: Rows, blocks: Int32) -> int:
-    """Items of a phase."""
+    """Items of attention, or of a matrix."""
     if phase == 1:
         return count_items(w.qkv.shape[1], RUN_GROUPS, rows.narrow)
     if phase == 3:
@@ -247,10 +259,7 @@ def _count(phase: int, w: BlockWeights, shape: Shape, rows: Rows, blocks: Int32)
         return count_items(w.o.shape[1], RUN_GROUPS, rows.attended)
     if phase == 7:
         return count_items(w.gate_up.shape[1], UNIT, rows.narrow)
-    if phase == 8:
-        return count_items(w.down.shape[1], RUN_GROUPS, rows.wide)
-    together = _count_together(len(rows.places))
-    return (len(rows.places) + together - 1) // together
+    return count_items(w.down.shape[1], RUN_GROUPS, rows.wide)
 
 
 @bare
@@ -307,7 +316,8 @@ def _work(
     claims: Int64,
     worker: int,
 ) -> None:
-    """A worker's part of a pass."""
+    """A worker's part of a pass. The arguments of a call are many, and copied: so there is one for
+    each phase, not for each item."""
     phases = len(w.attn_norm) * _COUNT
     tiles, tiled = every.narrow.codes.shape[0], len(ids) > 1
     rows, blocks = every, batch.blocks
@@ -316,32 +326,13 @@ def _work(
         layer, phase = step // _COUNT, step % _COUNT
         if step == phases - _COUNT + _ATTEND:
             rows, blocks = wanted, batch.last_blocks
+        if phase == 0 or phase == 2 or phase == 4 or phase == 6:
+            _run_rows(step, w, shape, act, ids, rows, every.x, batch, arena, pages, claims, worker)
+            continue
         fetch = fetch_nothing(batch.reads)
-        if tiled and (phase == 1 or phase == 5 or phase >= 7):
+        if tiled and phase != _ATTEND:
             fetch = _plan_fetch(phase, layer, w, shape, tiles, batch.reads, arena)
-        items, done = _count(phase, w, shape, rows, blocks), 0
-        item = claim(claims, step, worker, items)
-        while item >= 0:
-            _run_item(
-                phase,
-                layer,
-                w,
-                shape,
-                act,
-                ids,
-                rows,
-                every.x,
-                batch,
-                blocks,
-                arena,
-                pages,
-                fetch,
-                worker,
-                item,
-            )
-            done += 1
-            item = claim(claims, step, worker, items)
-        finish(claims, step, worker, done, items)
+        _run_items(step, w, shape, act, rows, batch, blocks, arena, pages, fetch, claims, worker)
     if len(wanted.places) > 0:
         _run_head(w, shape.eps, act, wanted, claims, worker, phases)
 
