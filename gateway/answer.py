@@ -210,14 +210,19 @@ class Answer(ABC):
                     notes["stalled"] = True
                     whole.cancel()
                 continue
+            said = PING if idle_s >= config.ping_s else b""
             if not self.generation.begun:
                 before = await self.generation.find_position()
                 if before is not None and before != position:
                     position = before
-                    await events.write(b": queued %d ahead\n\n" % before)
-                    continue
-            if idle_s >= config.ping_s:
-                await events.write(PING)
+                    said = b": queued %d ahead\n\n" % before
+            with anyio.move_on_after(config.limits.stalled_s):  # and then look who takes nothing
+                if said:
+                    await events.write(said)
+                continue
+            if time.monotonic() - events.sent_s >= config.limits.stalled_s:
+                notes["stalled"] = True
+                whole.cancel()
 
 
 async def respond(send: Any, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:

@@ -1,8 +1,19 @@
 """A client that goes away takes its processes with it, whatever they were doing."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import msgspec
 import pytest
+from litestar.types import Send
 
 import tokenix
+from tokenix.gateway.answer import Answer, Events
+from tokenix.gateway.config import GatewayConfig
+from tokenix.gateway.generation import Generation
+from tokenix.gateway.job import Job
 from tokenix.syscalls.inproc import Syscalls
 from tokenix.tests.gateway.house import Gateway, count_used, open_gateway, rest, until
 
@@ -73,6 +84,41 @@ def test_if_one_answer_fails_the_others_end(gateway: Gateway, k: Syscalls) -> No
         k.kill(k.ps()[1].pid, tokenix.SIGTERM)
         assert wire.error()["code"] == "terminated"
     rest(k)
+
+
+class Mute(Answer):
+    """An answer that says nothing."""
+
+    streams = True
+
+    async def generate(self, send: Send) -> None:
+        await anyio.sleep_forever()
+
+    async def stream(self, events: Events) -> None:
+        await anyio.sleep_forever()
+
+
+def test_a_client_that_takes_no_ping() -> None:
+    async def send(_: Any) -> None:
+        await anyio.sleep_forever()
+
+    async def run() -> None:
+        config = msgspec.convert(
+            {"ping_s": 0.02, "queue_s": 0.02, "limits": {"stalled_s": 0.1}}, GatewayConfig
+        )
+        kernel: Any = None
+        answer = Mute(kernel, Generation(kernel, Job([[1]], 1, {}, "auto", frozenset())), config)
+        body: Any = SimpleNamespace(begin=lambda: None, send=send)
+        notes: dict[str, Any] = {}
+        with anyio.CancelScope() as whole:
+            await answer._pings(Events(send, body), whole, notes)
+        assert notes == {"stalled": True}
+
+    async def limited() -> None:
+        with anyio.fail_after(60):
+            await run()
+
+    asyncio.run(limited())
 
 
 def test_a_client_that_does_not_read(k: Syscalls) -> None:
