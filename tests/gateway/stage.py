@@ -139,7 +139,7 @@ class Stage:
         ]
         return {
             "socket": self.path, "fd": listener, "keys": keys, "limits": LIMITS,
-            "log_level": "warning",
+            "log_level": "warning", "parent": os.getpid(),
         }  # fmt: skip
 
     def _ready(self) -> bool:
