@@ -20,8 +20,8 @@ from tokenix.drivers.cpu.keytile import AHEAD, MAX_SLOTS
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.kvpages import find_places, score_keys, sum_values
 from tokenix.drivers.cpu.lanes import LANES
+from tokenix.drivers.cpu.numbers import address, ask_for, widen
 from tokenix.drivers.cpu.softmax import softmax
-from tokenix.drivers.cpu.tile import address, ask_for, widen
 
 
 @bare

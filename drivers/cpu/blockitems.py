@@ -12,7 +12,7 @@ from tokenix.drivers.cpu.blocktile import block_tiles
 from tokenix.drivers.cpu.fetch import Fetch, count_fetched, find_part
 from tokenix.drivers.cpu.jit import Float32, Int64, bare
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.numbers import address
 
 UNIT = 4
 """Groups of gate and up that make one block of the wide codes: 2 of gate, 2 of up."""

@@ -32,9 +32,9 @@ from tokenix.drivers.cpu.fetch import Fetch, fetch_nothing, plan_fetch
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.layers import Batch, Shape
+from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.cpu.rows import rotate_append_row
 from tokenix.drivers.cpu.team import outline, share
-from tokenix.drivers.cpu.tile import address
 
 PHASES = ("norm", "qkv", "rotate", "attend", "quantize", "o", "norm", "swiglu", "down")
 """Of a layer, as in the picture."""

@@ -16,13 +16,12 @@ from tokenix.drivers.cpu.blocklayers import (
 from tokenix.drivers.cpu.blockpack import pack_model
 from tokenix.drivers.cpu.blockrows import Rows8
 from tokenix.drivers.cpu.blocks import BLOCK, count_blocks
-from tokenix.drivers.cpu.blocktile import MAX_COLUMNS
 from tokenix.drivers.cpu.claims import new_claims, spent
 from tokenix.drivers.cpu.jit import Float32, Int32
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import Batch, Shape
 from tokenix.drivers.cpu.team import helpers_of
-from tokenix.drivers.cpu.workspace import Workspace
+from tokenix.drivers.cpu.workspace import Workspace, choose_tiles
 from tokenix.models.config import ModelConfig
 from tokenix.models.weights import Weights
 
@@ -104,10 +103,3 @@ class BlockNet:
         codes = self._space.take(f"{name} codes", tiles, blocks, columns, BLOCK // 4)
         factors = self._space.take(f"{name} factors", tiles, blocks, 3, columns)
         return Rows8(codes.view(np.int8), factors)
-
-
-def choose_tiles(rows: int) -> tuple[int, int]:
-    """(tiles, rows in each) for a number of token rows: as few and as even as they can be. Results
-    do not depend on it, time does."""
-    tiles = -(-rows // MAX_COLUMNS)
-    return tiles, -(-rows // tiles) if tiles else 1

@@ -34,8 +34,8 @@ from tokenix.drivers.cpu.lanes import (
     store,
     switch,
 )
+from tokenix.drivers.cpu.numbers import address, widen
 from tokenix.drivers.cpu.rows import sum_squares
-from tokenix.drivers.cpu.tile import address, widen
 
 VECTOR = LANES * 4
 """Bytes of 16 float32."""

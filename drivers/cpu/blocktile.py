@@ -47,9 +47,8 @@ from tokenix.drivers.cpu.lanes import (
     store,
     switch,
 )
+from tokenix.drivers.cpu.workspace import MAX_COLUMNS
 
-MAX_COLUMNS = 8
-"""Token rows of the widest tile: with more, sums no longer stay in registers."""
 LINE = 64
 """Bytes of a cache line."""
 

@@ -20,7 +20,7 @@ from numba import types
 
 from tokenix.drivers.cpu.jit import cgutils, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import I32, I64, load, pointer, store
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.numbers import address
 
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]

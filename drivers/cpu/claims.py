@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from tokenix.drivers.cpu.jit import Int64, bare
-from tokenix.drivers.cpu.tile import address, atomic_add, atomic_load, read_ticks
+from tokenix.drivers.cpu.numbers import address, atomic_add, atomic_load, read_ticks
 from tokenix.drivers.cpu.waiting import wait_for, wake
 
 LINE_WORDS = 8

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenix.drivers.cpu.arena import aligned_empty
-from tokenix.drivers.cpu.floattile import LINE, MAX_COLUMNS, SMALLEST, float_tile
+from tokenix.drivers.cpu.floattile import LINE, SMALLEST, float_tile
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, bare, has_bf16, has_vnni, host_context
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.weightkind import WeightKind
 from tokenix.models.weights import Weights
 
@@ -110,13 +110,6 @@ def read_rows(packed: Array, rows: Int32) -> Float32:
     if packed.dtype == STORED["f16"]:
         numbers = numbers.view(np.float16).astype(np.float32)
     return numbers
-
-
-def choose_tiles(rows: int) -> tuple[int, int]:
-    """(tiles, rows in each) for a number of token rows: as few and as even as they can be. Results
-    do not depend on it, time does."""
-    tiles = -(-rows // MAX_COLUMNS)
-    return tiles, -(-rows // tiles) if tiles else 1
 
 
 @bare

@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenix.drivers.cpu.jit import Array, Float32, Float64, Int64, kernel
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import exp_neg
+from tokenix.drivers.cpu.numbers import exp_neg
 
 BLOCK = 512
 MOST = 4096

@@ -13,8 +13,8 @@ from numba.core import types
 from tokenix.drivers.cpu.floattile import put_numbers
 from tokenix.drivers.cpu.jit import Array, Float32, bare, intrinsic
 from tokenix.drivers.cpu.lanes import LANES, VF32, exp_neg, fill, load, size, splat
+from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.cpu.rows import root_mean_square
-from tokenix.drivers.cpu.tile import address
 
 _VECTOR = LANES * 4
 """Bytes of 16 float32."""

@@ -50,10 +50,9 @@ from tokenix.drivers.cpu.lanes import (
     store,
     switch,
 )
-from tokenix.drivers.cpu.tile import load_plain, round_vector
+from tokenix.drivers.cpu.numbers import load_plain, round_vector
+from tokenix.drivers.cpu.workspace import MAX_COLUMNS
 
-MAX_COLUMNS = 8
-"""Token rows of the widest tile: enough sums to hide the latency of each."""
 LINE = 64
 """Bytes of a cache line."""
 SMALLEST = 2.0**-56

@@ -14,7 +14,7 @@ from numba.core import types
 
 from tokenix.drivers.cpu.jit import Float32, bare, intrinsic
 from tokenix.drivers.cpu.lanes import LANES, VF32, VI32, load, store
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.numbers import address
 
 
 @intrinsic

@@ -46,7 +46,7 @@ from tokenix.drivers.cpu.lanes import (
     store,
     switch,
 )
-from tokenix.drivers.cpu.tile import PLAIN, STEP, address, load_lanes, load_plain
+from tokenix.drivers.cpu.numbers import PLAIN, STEP, address, load_lanes, load_plain
 from tokenix.drivers.kvkind import KvKind
 
 MAX_SLOTS = 16

@@ -37,7 +37,7 @@ from tokenix.drivers.cpu.hadamard import turn
 from tokenix.drivers.cpu.jit import Array, Float32, kernel
 from tokenix.drivers.cpu.keytile import tiles_of
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import address, nearest, store_rounded
+from tokenix.drivers.cpu.numbers import address, nearest, store_rounded
 from tokenix.drivers.kvkind import KvKind
 
 PLAIN, INT8, FP8, INT4 = 0, 1, 2, 3

@@ -23,7 +23,7 @@ from tokenix.drivers.cpu.kvformat import (
     write_codes,
 )
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.tile import address, round_lanes, scatter_lanes
+from tokenix.drivers.cpu.numbers import address, round_lanes, scatter_lanes
 
 Variant = Callable[..., Any]
 

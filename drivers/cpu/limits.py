@@ -29,9 +29,9 @@ from tokenix.drivers.cpu.jit import (
     kernel,
 )
 from tokenix.drivers.cpu.lanes import I32, I64, LANES, VF32, VI32, add_floats, fill, fma, fold
+from tokenix.drivers.cpu.numbers import address, read_ticks
 from tokenix.drivers.cpu.rows import sum_squares
 from tokenix.drivers.cpu.team import helpers_of, outline, share
-from tokenix.drivers.cpu.tile import address, read_ticks
 
 READ_BYTES = 256 << 20
 """Far more than any cache holds."""

@@ -24,7 +24,7 @@ from tokenix.drivers.cpu.lanes import (
     splat,
     store,
 )
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.numbers import address
 
 
 @intrinsic

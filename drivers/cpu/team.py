@@ -26,7 +26,7 @@ from numba.core import types
 
 from tokenix.drivers.cpu.jit import Int64, bare, cgutils, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import I64, call_address, pointer
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.cpu.waiting import wait_for, wake
 
 WORDS = 16

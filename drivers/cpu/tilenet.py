@@ -14,7 +14,7 @@ from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import Activations, Batch, Shape
 from tokenix.drivers.cpu.pack import pack_layers, pack_vocabulary
 from tokenix.drivers.cpu.team import helpers_of
-from tokenix.drivers.cpu.workspace import Workspace
+from tokenix.drivers.cpu.workspace import Workspace, choose_tiles
 from tokenix.models.config import ModelConfig
 from tokenix.models.weights import Weights
 
@@ -72,7 +72,7 @@ class TileNet:
 
     def _logits(self, x: Float32, workers: int) -> Float32:
         count = len(x)
-        tiles, columns = dense.choose_tiles(count)
+        tiles, columns = choose_tiles(count)
         packed = self._packed("head_x", count, self._config.hidden)
         # Rows that are a multiple of 4096 bytes apart would take each other's place in the caches.
         logits = self._space.take("logits", tiles * columns, (len(self._head) + 1) * LANES)
@@ -93,7 +93,7 @@ class TileNet:
 
     def _activations(self, count: int) -> Activations:
         config, take = self._config, self._space.take
-        tiles, columns = dense.choose_tiles(count)
+        tiles, columns = choose_tiles(count)
         padded, w = tiles * columns, self._weights
         return Activations(
             x=take("x", padded, config.hidden),
@@ -106,7 +106,7 @@ class TileNet:
 
     def _packed(self, name: str, rows: int, width: int) -> Array:
         """Room for the packed input of a matrix."""
-        tiles, columns = dense.choose_tiles(rows)
+        tiles, columns = choose_tiles(rows)
         item = self._stored.itemsize if self._stored == dense.STORED["bf16"] else 4
         space = self._space.take(name, tiles, width // LANES, columns, LANES * item // 4)
         return space.view(np.uint16 if item == 2 else np.float32)

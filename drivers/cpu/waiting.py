@@ -17,7 +17,7 @@ from typing import Any
 from numba.core import types
 
 from tokenix.drivers.cpu.jit import bare
-from tokenix.drivers.cpu.tile import atomic_add, atomic_load
+from tokenix.drivers.cpu.numbers import atomic_add, atomic_load
 
 PATIENCE = 400_000
 """Looks before a thread goes to sleep: some 100 us."""

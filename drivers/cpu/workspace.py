@@ -1,4 +1,4 @@
-"""Working memory of passes, kept between them."""
+"""Working memory of passes, kept between them; the tiles in which rows of a pass lie."""
 
 import math
 
@@ -6,6 +6,17 @@ import numpy as np
 
 from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.jit import Float32
+
+MAX_COLUMNS = 8
+"""Token rows of the widest tile: enough sums to hide the latency of each, and they just stay in
+registers."""
+
+
+def choose_tiles(rows: int) -> tuple[int, int]:
+    """(tiles, rows in each) for a number of token rows: as few and as even as they can be. Results
+    do not depend on it, time does."""
+    tiles = -(-rows // MAX_COLUMNS)
+    return tiles, -(-rows // tiles) if tiles else 1
 
 
 class Workspace:

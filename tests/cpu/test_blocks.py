@@ -11,7 +11,8 @@ from tokenix.drivers.cpu import blockrows, blocks, blocktile
 from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.blockrows import Rows8
 from tokenix.drivers.cpu.jit import kernel
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.numbers import address
+from tokenix.drivers.cpu.workspace import MAX_COLUMNS
 from tokenix.models.ggml_types import dequantize
 
 gguf = pytest.importorskip("gguf")
@@ -220,7 +221,7 @@ def plain_multiply(found, rows, count):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("columns", range(1, blocktile.MAX_COLUMNS + 1))
+@pytest.mark.parametrize("columns", range(1, MAX_COLUMNS + 1))
 def test_a_tile_has_the_bits_of_numpy(kind, columns, seed):
     found = blocks.read_codes(kind, raw_blocks(kind, 20, 96, np.random.default_rng(seed)))
     blob, entries = packed_blob(found)

@@ -10,10 +10,11 @@ import pytest
 from numba.core import types
 
 from tokenix.drivers.cpu import dense, floatrows, floattile
-from tokenix.drivers.cpu.floattile import MAX_COLUMNS, SMALLEST
+from tokenix.drivers.cpu.floattile import SMALLEST
 from tokenix.drivers.cpu.jit import has_bf16, host_context, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import I32, VF32, VI32, load, store
-from tokenix.drivers.cpu.tile import address
+from tokenix.drivers.cpu.numbers import address
+from tokenix.drivers.cpu.workspace import MAX_COLUMNS, choose_tiles
 
 KINDS = ("f32", "f16", "bf16")
 
@@ -121,7 +122,7 @@ def test_many_token_rows_are_several_items(seed):
     rng = np.random.default_rng(seed)
     count = 2 * dense.BLOCK_TOKENS + 3
     matrix, x = random_rows(32, 32, rng), random_rows(count, 32, rng)
-    tiles, columns = dense.choose_tiles(count)
+    tiles, columns = choose_tiles(count)
     assert tiles * columns >= count > (tiles - 1) * columns and columns <= MAX_COLUMNS
     out = np.full((tiles * columns, 32), np.nan, np.float32)
     weight = packed(matrix, "bf16")

@@ -7,7 +7,7 @@ import numpy as np
 
 from tokenix.drivers.cpu.claims import claim, finish, new_claims
 from tokenix.drivers.cpu.jit import kernel
-from tokenix.drivers.cpu.tile import address, atomic_add
+from tokenix.drivers.cpu.numbers import address, atomic_add
 from tokenix.drivers.cpu.waiting import wait_for, wake
 
 
