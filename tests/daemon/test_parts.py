@@ -27,6 +27,7 @@ from tokenix.daemon.places import check_places
 from tokenix.daemon.service import Service
 from tokenix.daemon.settings import gateway_settings
 from tokenix.daemon.signalpipe import SignalPipe
+from tokenix.daemon.validity import check_options
 from tokenix.gateway.garbage import keep_loaded
 from tokenix.gateway.logs import bridge_logging, open_log
 from tokenix.syscalls.types import TraceEvent
@@ -71,13 +72,14 @@ def test_nothing_but_a_socket_is_replaced_by_one(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.write_text("kept")
     mine = tmp_path / "run" / "tokenix.sock"
-    for options, said in [
-        (ServeOptions(http=HttpOptions(uds=str(notes))), "is there and is no socket"),
-        (ServeOptions(http=HttpOptions(uds=f"{tmp_path}/run/../run/tokenix.sock")), "are both"),
+    for check, uds, said in [
+        (check_places, notes, "is there and is no socket"),
+        (check_options, f"{tmp_path}/run/../run/tokenix.sock", "are both"),
     ]:
+        options = ServeOptions(http=HttpOptions(uds=str(uds)))
         with pytest.raises(OSError, match=said):
-            check_places(mine, options)
-        check_places(mine, replace(options, no_http=True))
+            check(mine, options)
+        check(mine, replace(options, no_http=True))
     with pytest.raises(OSError, match="is there and is no socket"):
         check_places(notes, ServeOptions())
     assert notes.read_text() == "kept"
