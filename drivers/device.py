@@ -32,9 +32,6 @@ class DeviceInfo:
     depth: int = 1
     """Forwards that may be in flight at a time. 2: it gains by having the next one before it has
     told the tokens of this one (`drivers.ops`)."""
-    copies_compute: bool = False
-    """A copy between frames and host slots takes time and memory bandwidth of the pass that runs
-    beside it: there is no engine of its own for it."""
 
 
 class Device(Protocol):

@@ -428,5 +428,4 @@ class Kernel(Launch):
     def _write_behind(self) -> None:
         if self.now_s >= self._copies_resume_s:
             swaps = self.scheduler.policy.pause_mode is PauseMode.SWAP
-            quiet = not self.flights or self.memory.cleans_early
-            self.memory.write_behind(swaps and quiet, self._donors, self.now_s)
+            self.memory.write_behind(swaps, self._donors, self.now_s)

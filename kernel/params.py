@@ -23,7 +23,6 @@ RANGES: dict[str, tuple[float, float]] = {
     "listed_processes": (1, MOST),
     "listed_pages": (1, MOST),
     "max_waiting_calls": (0, MOST),
-    "clean_early_share": (0.0, 1.0),
     "copy_retry_s": (SOON_S, DAY_S),
     "lost_copy_s": (0.0, YEAR_S),
     "max_faults": (1, MOST),
@@ -71,9 +70,6 @@ class Params:
     at: each takes about a millisecond then."""
     max_waiting_calls: int = 100_000
     """Blocked read and wait calls; EAGAIN above."""
-    clean_early_share: float = 0.25
-    """Where copies take time of the passes beside them (`DeviceInfo.copies_compute`), full pages
-    are cleaned when no pass runs, or when less than this share of the frames is free."""
     copy_retry_s: float = 0.1
     """Pause of write-behind after a failed copy."""
     lost_copy_s: float = 30.0

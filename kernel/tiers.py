@@ -6,7 +6,6 @@ make_slots    host slots: of pages that are in the swap file too, of pages that 
 """
 
 import itertools
-import math
 from collections.abc import Callable
 
 from tokenix.drivers.device import DeviceInfo
@@ -64,9 +63,6 @@ class Tiers:
         self.spare = SpareSlots()
         self.copies = Copies(info, self.frames, self.spare, send, new_ticket)
         self.dirty = DirtyQueue(info.frames)
-        self._clean_below = math.inf
-        if info.copies_compute:
-            self._clean_below = params.clean_early_share * total
         self.restore = "auto"
         """How the paused come back: the cheapest way, or always one (`swap.restore.WAYS`)."""
         self.pages_lost = 0
@@ -108,12 +104,6 @@ class Tiers:
         """What processes of a tenant may have together: its ceiling, less what it has pinned."""
         ceilings = self.quotas.ceilings("frames")
         return {tenant: most - self.pinned.get(tenant, 0) for tenant, most in ceilings.items()}
-
-    @property
-    def cleans_early(self) -> bool:
-        """Whether full pages are cleaned beside a pass: it costs that nothing, or so few frames are
-        free that cached pages may be given up soon, or somebody paused."""
-        return self.frames.count(FrameState.FREE) < self._clean_below
 
     def spaces(self) -> list[AddressSpace]:
         return [process.space for process in self._processes.values()]

@@ -86,7 +86,6 @@ class CpuDevice(QueuedDevice):
             prefill_tokens_per_s=rates.prefill_tokens_per_s,
             copy_in_s_per_page=rates.copy_in_s_per_page,
             copy_out_s_per_page=rates.copy_out_s_per_page,
-            copies_compute=True,
         )
 
     def _release(self) -> None:
