@@ -1,5 +1,9 @@
 """Tiny random models of every supported family, and ways to run them."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("numba")
@@ -142,3 +146,16 @@ def tiny(request):
 @pytest.fixture
 def tokens(seed):
     return [int(t) for t in np.random.default_rng(seed).integers(0, TINY.vocab_tokens, 120)]
+
+
+def here_and_with_avx2(program: str) -> list[list[str]]:
+    """The words that a program prints on this processor, and on it as one with AVX2 alone."""
+    avx2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c"}
+    found = []
+    for chosen in ({}, avx2):
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **chosen}
+        run = subprocess.run(
+            [sys.executable, "-c", program], env=env, check=True, capture_output=True, text=True
+        )
+        found.append(run.stdout.split())
+    return found

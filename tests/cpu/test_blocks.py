@@ -1,9 +1,5 @@
 """Weights in blocks, token rows in codes, and tiles of them, against plain numpy: the same bits."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -14,6 +10,7 @@ from tokenix.drivers.cpu.jit import kernel
 from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.cpu.workspace import MAX_COLUMNS
 from tokenix.models.ggml_types import dequantize
+from tokenix.tests.cpu.conftest import here_and_with_avx2
 
 gguf = pytest.importorskip("gguf")
 
@@ -249,13 +246,6 @@ print(has_vnni(host_context()), hashlib.sha256(logits.tobytes()).hexdigest())
 
 @pytest.mark.slow
 def test_a_processor_without_vnni_computes_the_same_bits():
-    avx2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c"}
-    found = []
-    for chosen in ({}, avx2):
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **chosen}
-        run = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=env, check=True, capture_output=True, text=True
-        )
-        found.append(run.stdout.split())
-    assert found[1][0] == "False"
-    assert len({digest for _, digest in found}) == 1
+    here, there = here_and_with_avx2(PROGRAM)
+    assert there[0] == "False"
+    assert here[1] == there[1]

@@ -1,9 +1,5 @@
 """Float weights and token rows, packed, and tiles of them, against plain numpy: the same bits."""
 
-import os
-import subprocess
-import sys
-
 import numba
 import numpy as np
 import pytest
@@ -15,6 +11,7 @@ from tokenix.drivers.cpu.jit import has_bf16, host_context, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import I32, VF32, VI32, load, store
 from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.cpu.workspace import MAX_COLUMNS, choose_tiles
+from tokenix.tests.cpu.conftest import here_and_with_avx2
 
 KINDS = ("f32", "f16", "bf16")
 
@@ -261,13 +258,6 @@ print(has_bf16(host_context()), hashlib.sha256(logits.tobytes()).hexdigest())
 
 @pytest.mark.slow
 def test_a_processor_without_bf16_computes_the_same_bits():
-    avx2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c"}
-    found = []
-    for chosen in ({}, avx2):
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **chosen}
-        run = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=env, check=True, capture_output=True, text=True
-        )
-        found.append(run.stdout.split())
-    assert found[1][0] == "False"
-    assert len({digest for _, digest in found}) == 1
+    here, there = here_and_with_avx2(PROGRAM)
+    assert there[0] == "False"
+    assert here[1] == there[1]
