@@ -57,16 +57,3 @@ def fluidity(
             late = int((took_s - slack_s - deadline_s) // deadline_s) + 1
             due, missed, slack_s = due + late, missed + late, 0.0
     return 1.0 - missed / due if due else 0.0
-
-
-def lead_tokens(times_s: Sequence[float], tokens_per_s: float, now_s: float) -> float:
-    """Tokens that are delivered at `now_s` and not yet read. 0 before the first."""
-    delivered = sum(time_s <= now_s for time_s in times_s)
-    if not delivered:
-        return 0.0
-    read, position_s = 0.0, times_s[0]
-    for time_s in times_s[:delivered]:
-        position_s = max(position_s, time_s) + 1.0 / tokens_per_s
-        read += 1
-    # `position_s` is when the last delivered token has been read.
-    return max(0.0, min(read, (position_s - now_s) * tokens_per_s))

@@ -8,9 +8,6 @@ Pid = NewType("Pid", int)
 Pfn = NewType("Pfn", int)
 """Page frame number: the index of a KV block in device memory."""
 
-Vpn = NewType("Vpn", int)
-"""Virtual page number: the index of a page within one process's sequence."""
-
 Slot = NewType("Slot", int)
 """The index of a page-sized slot in the host tier."""
 

@@ -51,7 +51,6 @@ class GgufHeader:
     path: Path
     fields: dict[str, Field]
     tensors: dict[str, TensorInfo]
-    data_start: int
     data: mmap.mmap
 
     def integer(self, key: str, default: int | None = None) -> int:
@@ -142,7 +141,7 @@ class _Parser:
             raise Malformed(f"alignment {alignment!r} is not a power of two")
         start = -(-self.at // alignment) * alignment
         tensors = {info.name: info for info in (self.placed(info, start) for info in raw)}
-        return GgufHeader(self.path, fields, tensors, start, self.data)
+        return GgufHeader(self.path, fields, tensors, self.data)
 
     def take(self, count: int) -> int:
         """Advance by `count` bytes; the position before."""

@@ -24,11 +24,6 @@ class Placement(NamedTuple):
     reason: str
 
 
-def count_levels(tunables: Tunables) -> int:
-    """Levels there are: new, due, the bands, batch, idle."""
-    return tunables.level_bands + 4
-
-
 def place(entity: SchedEntity, now_s: float, tunables: Tunables, rates: Rates) -> Placement:
     """Where `entity` stands at `now_s`. Changes nothing."""
     left = max(0, entity.max_tokens - entity.delivered_tokens)

@@ -133,9 +133,3 @@ class Roofline:
     def copy_contention(self) -> float:
         """Share by which a forward is slower while copies run in one direction."""
         return self.gpu.copy_contention if self.contention is None else self.contention
-
-    def nvme_read_s(self, pages: int) -> float:
-        return pages * self.page_bytes / (self.gpu.nvme_read_gb_per_s * GB)
-
-    def nvme_write_s(self, pages: int) -> float:
-        return pages * self.page_bytes / (self.gpu.nvme_write_gb_per_s * GB)

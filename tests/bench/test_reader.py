@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokenix.bench.reader import count_stalls, lateness, lead_tokens
+from tokenix.bench.reader import count_stalls, lateness
 
 
 def paced(count: int, gap_s: float, start_s: float = 0.0) -> list[float]:
@@ -34,11 +34,3 @@ def test_a_late_token_shifts_the_later_deadlines() -> None:
 
 def test_being_ahead_is_negative_lateness() -> None:
     assert lateness([0.0, 0.0, 0.0], 1.0) == pytest.approx([-1.0, -2.0])
-
-
-def test_lead_counts_what_is_delivered_and_unread() -> None:
-    times_s = paced(50, 0.01)
-    assert lead_tokens(times_s, 10.0, -1.0) == 0.0
-    assert lead_tokens(times_s, 10.0, 0.49) == pytest.approx(45.1)
-    assert lead_tokens(times_s, 10.0, 3.0) == pytest.approx(20.0)
-    assert lead_tokens(times_s, 10.0, 100.0) == 0.0

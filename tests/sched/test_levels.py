@@ -3,7 +3,7 @@
 import pytest
 
 from tokenix.sched.entity import Qos
-from tokenix.sched.levels import count_levels, place
+from tokenix.sched.levels import place
 from tokenix.sched.rates import Rates
 from tokenix.sched.tunables import Tunables
 from tokenix.tests.sched.fakes import newcomer, scheduler, stream
@@ -21,8 +21,8 @@ def test_bands_of_lead(lead_s: float, level: int) -> None:
 
 def test_newcomers_batch_and_idle_have_their_own() -> None:
     assert place(newcomer(1).entity, 100.0, T, RATES).level == 0
-    assert place(stream(1, qos=Qos.BATCH).entity, 100.0, T, RATES).level == count_levels(T) - 2
-    assert place(stream(1, qos=Qos.IDLE).entity, 100.0, T, RATES).level == count_levels(T) - 1
+    assert place(stream(1, qos=Qos.BATCH).entity, 100.0, T, RATES).level == T.level_bands + 2
+    assert place(stream(1, qos=Qos.IDLE).entity, 100.0, T, RATES).level == T.level_bands + 3
 
 
 def test_sinks_by_progress_and_rises_as_its_reader_catches_up() -> None:
