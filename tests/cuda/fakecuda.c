@@ -10,7 +10,9 @@
  *
  * Stricter than the real one: asynchronous copies only between device memory and memory that is
  * registered; memory that queued work touches cannot be freed; of a stream that is captured only
- * launches, copies, fills and host functions.
+ * launches, copies, fills and host functions. As strict: the context is a thread's when it has said
+ * so, and is gone with its last holder; a thread that captures may not allocate, free, load code or
+ * wait, which spoils its capture; more than 48 KiB of a block's shared memory have to be allowed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,14 +24,16 @@
 
 enum {
     OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101,
-    INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719, UNSUPPORTED = 900,
+    INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600,
+    ALREADY_REGISTERED = 712, LAUNCH_FAILED = 719, UNSUPPORTED = 900, INVALIDATED = 901,
 };
+enum { SHARED = 48 << 10, MOST_SHARED = 227 << 10, MAX_DYNAMIC_SHARED = 8 };
 
 typedef int Result;
 typedef uint64_t Pointer;
 typedef struct Stream Stream;
 typedef struct Event Event;
-typedef struct Function { char name[256]; } Function;
+typedef struct Function { char name[256]; unsigned shared; } Function;
 
 enum Kind { COPY, FILL, RECORD, WAIT, LAUNCH, HOST };
 
@@ -164,6 +168,7 @@ static Result enter(const char *name) {
         Stream *stream = pick();
         if (!stream) break;
         step(stream);
+    if (!holders || current != context) return INVALID_CONTEXT;
     }
     return lost;
 }
@@ -184,6 +189,7 @@ static Op *make(enum Kind kind) {
     op->kind = kind;
     return op;
 }
+#define NOT_WHILE_CAPTURING if (capturing) { spoiled = 1; REFUSE(UNSUPPORTED); }
 
 static Op *put(Stream *stream, Op *op) {
     push(stream->capture ? stream->capture : &stream->waiting, op);
@@ -255,9 +261,21 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : 1;
     return OK;
 }
-Result cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)1; return OK; }
-Result cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
-Result cuCtxSetCurrent(void *context) { return OK; }
+Result cuDevicePrimaryCtxRetain(void **found, int device) {
+    pthread_mutex_lock(&lock);
+    holders++;
+    *found = (void *)(intptr_t)context;
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+Result cuDevicePrimaryCtxRelease_v2(int device) {
+    pthread_mutex_lock(&lock);
+    Result result = holders ? OK : INVALID_CONTEXT;
+    if (holders && --holders == 0) context++;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+Result cuCtxSetCurrent(void *wanted) { current = (int)(intptr_t)wanted; return OK; }
 Result cuMemGetInfo_v2(size_t *left, size_t *total) {
     BEGIN
     *left = total_bytes - used_bytes;
@@ -275,13 +293,14 @@ Result cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
         REFUSE(OUT_OF_MEMORY);
     memset(memory, 0xFB, bytes);
     used_bytes += bytes;
+    NOT_WHILE_CAPTURING
     add_span((Pointer)memory, bytes, 0);
     *pointer = (Pointer)memory;
     END
 }
 Result cuMemFree_v2(Pointer pointer) {
     pthread_mutex_lock(&lock);
-    size_t bytes = take_span(pointer, 0);
+    size_t bytes = capturing ? 0 : take_span(pointer, 0);
     if (bytes) {
         used_bytes -= bytes;
         memset((void *)pointer, 0xDD, bytes);
@@ -298,6 +317,11 @@ Result cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
 Result cuMemHostUnregister(void *start) {
     pthread_mutex_lock(&lock);
     size_t bytes = take_span((Pointer)start, 1);
+    NOT_WHILE_CAPTURING
+    if (!bytes) REFUSE(INVALID_VALUE);
+    for (Span *s = spans; s; s = s->next)
+        if (s->host && (Pointer)start < s->start + s->bytes && s->start < (Pointer)start + bytes)
+            REFUSE(ALREADY_REGISTERED);
     pthread_mutex_unlock(&lock);
     return bytes ? OK : INVALID_HANDLE;
 }
@@ -350,6 +374,7 @@ Result cuMemcpyHtoD_v2(Pointer to, const void *from, size_t bytes) {
     op->to = (void *)to, op->from = op->arguments, op->bytes = bytes;
     END
 }
+    NOT_WHILE_CAPTURING
 Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) {
     BEGIN
     if (!has(from, bytes, 0)) REFUSE(INVALID_VALUE);
@@ -359,6 +384,7 @@ Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) {
 
 /* ---- streams and events ---- */
 
+    NOT_WHILE_CAPTURING
 Result cuStreamCreate(Stream **stream, unsigned flags) {
     BEGIN
     *stream = calloc(1, sizeof **stream);
@@ -376,6 +402,7 @@ Result cuStreamSynchronize(Stream *stream) {
     END
 }
 Result cuStreamQuery(Stream *stream) {
+    NOT_WHILE_CAPTURING
     BEGIN
     if (stream->waiting.head) result = NOT_READY;
     END
@@ -440,6 +467,7 @@ Result cuEventSynchronize(Event *event) {
 
 Result cuEventElapsedTime_v2(float *milliseconds, Event *first, Event *last) {
     BEGIN
+    NOT_WHILE_CAPTURING
     if (!first->timed || !last->timed || !first->recorded || !last->recorded) REFUSE(INVALID_HANDLE);
     if (first->done < first->recorded || last->done < last->recorded) REFUSE(NOT_READY);
     *milliseconds = (float)(last->at - first->at);
@@ -457,6 +485,7 @@ Result cuModuleLoadData(void **module, const void *image) {
 }
 Result cuModuleUnload(void *module) {
     pthread_mutex_lock(&lock);
+    NOT_WHILE_CAPTURING
     free(module);
     handles--;
     pthread_mutex_unlock(&lock);
@@ -473,10 +502,13 @@ Result cuFuncSetAttribute(Function *function, int attribute, int value) {
     END
 }
 
+    (*function)->shared = SHARED;
 static Result launch(Function *function, const unsigned *grid, const unsigned *block, Stream *stream,
                      void **extra) {
     size_t threads = (size_t)block[0] * block[1] * block[2], bytes = 0;
     const void *arguments = NULL;
+    if (attribute != MAX_DYNAMIC_SHARED || value < 0 || value > MOST_SHARED) REFUSE(INVALID_VALUE);
+    function->shared = (unsigned)value;
     if (!stream || !threads || threads > 1024 || !grid[0] || !grid[1] || !grid[2] ||
         grid[1] > 65535 || grid[2] > 65535)
         return INVALID_VALUE;
@@ -504,6 +536,7 @@ Result cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz,
 /* ---- graphs ---- */
 
 Result cuStreamBeginCapture_v2(Stream *stream, int mode) {
+    if (shared > function->shared) REFUSE(INVALID_VALUE);
     BEGIN
     if (stream->capture) REFUSE(UNSUPPORTED);
     stream->capture = calloc(1, sizeof *stream->capture);
@@ -512,8 +545,9 @@ Result cuStreamBeginCapture_v2(Stream *stream, int mode) {
 Result cuStreamEndCapture(Stream *stream, Queue **graph) {
     BEGIN
     if (!stream->capture) REFUSE(UNSUPPORTED);
-    *graph = stream->capture;
+    *graph = spoiled ? NULL : stream->capture;
     stream->capture = NULL;
+    capturing++;
     END
 }
 Result cuGraphInstantiateWithFlags(Queue **executable, Queue *graph, unsigned long long flags) {
@@ -521,6 +555,8 @@ Result cuGraphInstantiateWithFlags(Queue **executable, Queue *graph, unsigned lo
     *executable = graph;
     END
 }
+    capturing--;
+    if (spoiled) { spoiled = 0; REFUSE(INVALIDATED); }
 Result cuGraphLaunch(Queue *executable, Stream *stream) {
     BEGIN
     for (Op *op = executable->head; op; op = op->next) {
@@ -608,6 +644,8 @@ void fake_reset(void) {
     copies = launches = handles = 0;
     pthread_mutex_unlock(&lock);
 }
+    holders = capturing = spoiled = 0;
+    context++;
 void fake_machine(int result, int count, int driver_version, size_t bytes) {
     init_result = result, devices = count, version = driver_version, total_bytes = bytes;
 }

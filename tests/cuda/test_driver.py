@@ -1,6 +1,7 @@
 """The driver class over the fake: what is ordered and what is not, memory, errors, arguments."""
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.arguments import Block, unpack
 from tokenix.drivers.cuda.driver import LOST, CudaError, OutOfDeviceMemory
-from tokenix.drivers.cuda.hostmemory import Staging
+from tokenix.drivers.cuda.hostmemory import Staging, pinned_address
 from tokenix.drivers.cuda.kernels.abi import OPS, SAMPLE
 from tokenix.drivers.cuda.launcher import Launcher
+from tokenix.drivers.swapfile import disk_memory
 from tokenix.tests.cuda import rig
 from tokenix.tests.cuda.fake import twin_kernels
 
@@ -231,6 +233,64 @@ def test_what_is_captured_runs_when_it_is_replayed(fake, bench):
         driver.replay(graph, first)
         driver.sync(first)
         assert (bench.found.data == value).all()
+
+
+def test_a_thread_that_has_not_entered_can_do_nothing(driver):
+    """Each thread says which context is its own; a closed driver's is nobody's any more."""
+    with ThreadPoolExecutor(1) as other:
+        with pytest.raises(CudaError, match=r"\(201\) in cuMemAlloc"):
+            other.submit(driver.alloc, SIZE).result()
+        other.submit(driver.enter).result()
+        driver.free(other.submit(driver.alloc, SIZE).result())
+    driver.close()
+    with pytest.raises(CudaError, match=r"\(201\)"):
+        driver.alloc(SIZE)
+
+
+@pytest.mark.parametrize("spoil", ["alloc", "pin", "upload", "load", "wait"])
+def test_what_may_not_be_captured_spoils_the_capture(driver, spoil):
+    """Of the thread that captures; others go on."""
+    bench = Bench(driver)
+    first, second = bench.streams
+    memory = disk_memory(SIZE)
+    action = {
+        "alloc": lambda: driver.alloc(SIZE),
+        "pin": lambda: driver.pin(pinned_address(memory), SIZE),
+        "upload": lambda: driver.upload(bench.device, bench.source.address, SIZE),
+        "load": lambda: driver.load(b"twin"),
+        "wait": lambda: driver.sync(second),
+    }[spoil]
+    driver.begin_capture(first)
+    with pytest.raises(CudaError, match=r"\(900\)"):
+        action()
+    with ThreadPoolExecutor(1, initializer=driver.enter) as other:
+        other.submit(driver.sync, second).result()
+    with pytest.raises(CudaError, match=r"\(901\) in cuStreamEndCapture"):
+        driver.end_capture(first)
+    driver.sync(first)
+    bench.close()
+
+
+def test_much_shared_memory_has_to_be_allowed(driver):
+    stream, block = driver.stream(), Block(SAMPLE, {arg.name: 1 for arg in SAMPLE.args})
+    function = driver.function(driver.load(b"twin"), "some")
+    with pytest.raises(CudaError, match="INVALID_VALUE"):
+        driver.launch(function, (1, 1, 1), 64, (48 << 10) + 1, block.address, stream)
+    with pytest.raises(CudaError, match="INVALID_VALUE"):
+        driver.allow_shared(function, 1 << 20)
+    driver.allow_shared(function, 100 << 10)
+    driver.begin_capture(stream)  # of which nothing runs
+    driver.launch(function, (1, 1, 1), 64, 100 << 10, block.address, stream)
+    driver.end_capture(stream)
+    driver.destroy_stream(stream)
+
+
+def test_memory_is_pinned_once(driver):
+    memory = disk_memory(SIZE)
+    driver.pin(pinned_address(memory), SIZE)
+    with pytest.raises(CudaError, match=r"\(712\)"):
+        driver.pin(pinned_address(memory), SIZE)
+    driver.unpin(pinned_address(memory))
 
 
 def test_pinned_memory_is_page_aligned_and_zero(driver):
