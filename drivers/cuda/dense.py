@@ -4,6 +4,7 @@ torch is told to use our stream, so one queue has everything in order, and what 
 captured whole. This is the seam at which tests put torch of the CPU (tests/cuda/fake.py).
 """
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -76,7 +77,7 @@ class TorchDense:
         self.device = torch.device("cuda", ordinal)
         torch.cuda.set_device(self.device)
         self._stream = torch.cuda.ExternalStream(int(stream), self.device)  # type: ignore[no-untyped-call]
-        self._pool: Any = torch.cuda.graph_pool_handle()
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
         # Sums of products stay float32 until they are whole.
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -100,10 +101,14 @@ class TorchDense:
     def record(self, work: Work) -> Work:
         import torch
 
+        if not self._graphs:
+            # torch refuses a pool that once had graphs and has none any more.
+            self._pool: Any = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # thread_local: the swap threads go on calling meanwhile.
         with torch.cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
             work()
+        self._graphs.add(graph)
         return graph.replay

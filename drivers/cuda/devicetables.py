@@ -14,7 +14,9 @@ from tokenix.drivers.tables import BlockTables
 class DeviceTables:
     """The device's copy of `tables`, which it makes. Only the compute thread uses it."""
 
-    FIRST_SLOTS = 64
+    FIRST_SLOTS = 1024
+    """Room for more than run at once: where there are more processes than slots, all graphs are
+    captured again."""
 
     def __init__(self, driver: CudaDriver, frames: int, max_pages: int) -> None:
         self.host = BlockTables(frames, self.FIRST_SLOTS, max_pages)

@@ -3,6 +3,7 @@
 import pytest
 
 from tokenix.drivers.cuda.device import CudaDevice
+from tokenix.drivers.cuda.devicetables import DeviceTables
 from tokenix.drivers.cuda.driver import CudaError
 from tokenix.drivers.ops import (
     CopyDone,
@@ -166,12 +167,13 @@ def test_more_processes_than_the_tables_had_room_for(bench):
     one = (TableDelta(1, 0, (0,)),)
     first = bench.draw(row(1, range(10)), tables=one)
     again = [bench.draw(row(1, [9], 9)) for _ in range(3)]
-    many = tuple(TableDelta(pid, 0, (pid % 30 + 1,)) for pid in range(2, 80))
+    last_one = DeviceTables.FIRST_SLOTS + 9
+    many = tuple(TableDelta(pid, 0, (pid % 30 + 1,)) for pid in range(2, last_one + 1))
     assert isinstance(bench.do(Forward, (), many), ForwardDone)
     assert bench.draw(row(1, [9], 9)) == again[-1] == first
-    last = bench.draw(row(79, range(10)))
+    last = bench.draw(row(last_one, range(10)))
     assert last == first
-    assert bench.draw(row(79, [9], 9)) == first
+    assert bench.draw(row(last_one, [9], 9)) == first
 
 
 def test_a_table_that_changes_is_followed(bench):
