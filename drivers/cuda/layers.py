@@ -26,7 +26,7 @@ from tokenix.drivers.cuda.devicetables import DeviceTables
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.kernels.abi import APPEND, COMBINE, DECODE, PREFILL, SPLIT_TOKENS
 from tokenix.drivers.cuda.launcher import Launcher
-from tokenix.drivers.cuda.matrix import Fp8Matrix, Matrix, multiply
+from tokenix.drivers.cuda.matrix import Fp8Matrix, Matrix, multiply, multiply_wide
 from tokenix.drivers.cuda.ranks.peers import Peers
 from tokenix.drivers.cuda.weights import DeviceWeights, Layer
 from tokenix.models.config import ModelConfig
@@ -242,10 +242,14 @@ class Layers:
             x.addmm_(source, matrix.t())
 
     def _head(self, x: "torch.Tensor") -> None:
-        part = self._norm(x, self._weights.norm) @ self._weights.head.t()
-        logits = part if self._peers is None else self._peers.gather(part)
+        normed, head = self._norm(x, self._weights.norm), self._weights.head
+        out, vocab = self.buffers["logits"][: len(x)], self._config.vocab_tokens
+        if self._peers is None:
+            multiply_wide(normed, head[:vocab], out)
+            return
+        logits = self._peers.gather(multiply_wide(normed, head))
         if logits is not None:
-            self.buffers["logits"][: len(x)].copy_(logits[:, : self._config.vocab_tokens])
+            out.copy_(logits[:, :vocab])
 
     def _norm(self, x: "torch.Tensor", weight: "torch.Tensor") -> "torch.Tensor":
         from torch.nn import functional

@@ -109,6 +109,23 @@ def multiply(
     )
 
 
+def multiply_wide(
+    x: "torch.Tensor", matrix: "torch.Tensor", out: "torch.Tensor | None" = None
+) -> "torch.Tensor":
+    """x [rows, in] @ matrix.T, as the float32 that its sums are; into `out` if there is one.
+
+    Logits are made so: bfloat16 around 20 has steps of 1/8, and the best of them would often be
+    several.
+    """
+    import torch
+
+    if x.dtype is torch.float32:
+        return torch.mm(x, matrix.t(), out=out)
+    if x.is_cuda:
+        return torch.mm(x, matrix.t(), out_dtype=torch.float32, out=out)
+    return torch.mm(x.float(), matrix.t().float(), out=out)  # torch has that on GPUs only
+
+
 def _encode(x: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
     """(e4m3, float32 [rows, 1]). A number that is none stays none."""
     import torch
