@@ -67,9 +67,11 @@ struct Softmax {
     float sums[SPANS][8][4];
 };
 
-__device__ __forceinline__ void add_keys(Softmax& s, const Fragment* queries, const Quad k[2][CHUNKS],
-                                         const Quad v[SPANS][4], int count, float scale, int lane) {
-    float x[2][4] = {};
+// x = q k': of this warp's 16 keys, those of lane % 4 * 2 and so on.
+__device__ __forceinline__ void score(float x[2][4], const Fragment* queries,
+                                      const Quad k[2][CHUNKS], int lane) {
+    UNROLL
+    for (int i = 0; i < 8; i++) x[i / 4][i % 4] = 0;
     UNROLL
     for (int j = 0; j < CHUNKS; j++)
         UNROLL
@@ -78,6 +80,10 @@ __device__ __forceinline__ void add_keys(Softmax& s, const Fragment* queries, co
             UNROLL
             for (int n = 0; n < 2; n++) multiply_add<KV>(x[n], a.w, k[n][j].w + 2 * step);
         }
+}
+
+// Scores into weights; what is there so far is told by the new peak.
+__device__ __forceinline__ void weigh(Softmax& s, float x[2][4], int count, float scale, int lane) {
     UNROLL
     for (int h = 0; h < 2; h++) {
         float most = s.peak[h];
@@ -103,6 +109,10 @@ __device__ __forceinline__ void add_keys(Softmax& s, const Fragment* queries, co
             s.sums[i / 8][i % 8][2 * h + 1] *= before;
         }
     }
+}
+
+__device__ __forceinline__ void add_values(Softmax& s, const float x[2][4],
+                                           const Quad v[SPANS][4]) {
     word a[4] = {pair_of<KV>(x[0][0], x[0][1]), pair_of<KV>(x[0][2], x[0][3]),
                  pair_of<KV>(x[1][0], x[1][1]), pair_of<KV>(x[1][2], x[1][3])};
     UNROLL
@@ -138,7 +148,7 @@ __device__ __forceinline__ void share(const Softmax& s, float* to, int lane) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, D <= 128 ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(THREADS, D <= 128 ? 3 : 1)
 decode(const float* q, const word* arena, const int* tables, const int* slots,
        const int* positions, float* parts, float* stats, i64 layer_at, i64 frame_words,
        int kv_heads, int max_pages, int split_tokens, int splits, float scale) {
@@ -149,17 +159,31 @@ decode(const float* q, const word* arena, const int* tables, const int* slots,
     int first = split * split_tokens, end = min(positions[row] + 1, first + split_tokens);
     if (first >= end) return;
     i64 head = ((i64)row * kv_heads + kv) * G;
+    const int* table = tables + (i64)slots[row] * max_pages;
+    const word* pages = arena + layer_at + (i64)kv * PAGE_WORDS;
+    i64 apart = (i64)kv_heads * PAGE_WORDS;
+    // Keys are on their way while the page before is weighed, values while keys are scored.
+    Quad k[2][CHUNKS], v[SPANS][4];
+    int base = first + warp * KEYS;
+    const word* page = pages;
+    if (base < end) {
+        page = pages + table[base / PAGE_TOKENS] * frame_words;
+        load_keys(k, page, lane);
+    }
     load_queries(queries, q + head * D);
     __syncthreads();
-    const int* table = tables + (i64)slots[row] * max_pages;
-    i64 at = layer_at + (i64)kv * PAGE_WORDS;
     Softmax s = {{LEAST, LEAST}};
-    for (int base = first + warp * KEYS; base < end; base += WARPS * KEYS) {
-        const word* page = arena + table[base / PAGE_TOKENS] * frame_words + at;
-        Quad k[2][CHUNKS], v[SPANS][4];
-        load_keys(k, page, lane);
-        load_values(v, page + (i64)kv_heads * PAGE_WORDS, end - base, lane);
-        add_keys(s, queries, k, v, end - base, scale, lane);
+    while (base < end) {
+        int count = end - base, next = base + WARPS * KEYS;
+        i64 frame = next < end ? table[next / PAGE_TOKENS] : 0;
+        load_values(v, page + apart, count, lane);
+        float x[2][4];
+        score(x, queries, k, lane);
+        page = pages + frame * frame_words;
+        if (next < end) load_keys(k, page, lane);
+        weigh(s, x, count, scale, lane);
+        add_values(s, x, v);
+        base = next;
     }
     share(s, shared + warp * G * (D + 2), lane);
     __syncthreads();
