@@ -73,7 +73,8 @@ class Fake:
         self._library.fake_fault(after, code)
 
     def __getattr__(self, name: str) -> int:
-        """used_bytes, pinned_bytes, handles, copies, launches"""
+        """used_bytes, pinned_bytes, handles, copies, launches; in_bytes, out_bytes: moved over the
+        link so far"""
         count: Any = getattr(self._library, f"fake_{name}")
         count.restype = ctypes.c_size_t
         return int(count())

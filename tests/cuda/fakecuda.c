@@ -72,6 +72,8 @@ static int fail_after = -1, fail_result, op_fault_after = -1, op_fault_result;
 static LaunchHook launch_hook;
 static HostHook host_hook;
 static unsigned long copies, launches, handles, ticks;     /* ticks: the clock of the device */
+static int holders, context = 1;                            /* of the primary context; which one */
+static __thread int current, capturing, spoiled;            /* what a thread has */
 
 static unsigned draw(unsigned bound) {
     chance ^= chance << 13, chance ^= chance >> 7, chance ^= chance << 17;
@@ -162,13 +164,13 @@ static int need(Stream *stream, Event *event, unsigned long round) {
 /* At the start of every call: perhaps something runs; perhaps the call is to fail. */
 static Result enter(const char *name) {
     if (init_result) return init_result;
+    if (!holders || current != context) return INVALID_CONTEXT;
     if (lost) return lost;
     if (fail_after >= 0 && !strcmp(name, fail_name) && fail_after-- == 0) return fail_result;
     while (draw(100) < eager_percent) {
         Stream *stream = pick();
         if (!stream) break;
         step(stream);
-    if (!holders || current != context) return INVALID_CONTEXT;
     }
     return lost;
 }
@@ -183,13 +185,13 @@ end:                                            \
     pthread_mutex_unlock(&lock);                \
     return result;
 #define REFUSE(code) do { result = (code); goto end; } while (0)
+#define NOT_WHILE_CAPTURING if (capturing) { spoiled = 1; REFUSE(UNSUPPORTED); }
 
 static Op *make(enum Kind kind) {
     Op *op = calloc(1, sizeof *op);
     op->kind = kind;
     return op;
 }
-#define NOT_WHILE_CAPTURING if (capturing) { spoiled = 1; REFUSE(UNSUPPORTED); }
 
 static Op *put(Stream *stream, Op *op) {
     push(stream->capture ? stream->capture : &stream->waiting, op);
@@ -287,13 +289,13 @@ Result cuMemGetInfo_v2(size_t *left, size_t *total) {
 
 Result cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
     BEGIN
+    NOT_WHILE_CAPTURING
     void *memory;
     if (!bytes) REFUSE(INVALID_VALUE);
     if (used_bytes + bytes > total_bytes || posix_memalign(&memory, 512, bytes))
         REFUSE(OUT_OF_MEMORY);
     memset(memory, 0xFB, bytes);
     used_bytes += bytes;
-    NOT_WHILE_CAPTURING
     add_span((Pointer)memory, bytes, 0);
     *pointer = (Pointer)memory;
     END
@@ -311,17 +313,17 @@ Result cuMemFree_v2(Pointer pointer) {
 }
 Result cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
     BEGIN
+    NOT_WHILE_CAPTURING
+    if (!bytes) REFUSE(INVALID_VALUE);
+    for (Span *s = spans; s; s = s->next)
+        if (s->host && (Pointer)start < s->start + s->bytes && s->start < (Pointer)start + bytes)
+            REFUSE(ALREADY_REGISTERED);
     add_span((Pointer)start, bytes, 1);
     END
 }
 Result cuMemHostUnregister(void *start) {
     pthread_mutex_lock(&lock);
     size_t bytes = take_span((Pointer)start, 1);
-    NOT_WHILE_CAPTURING
-    if (!bytes) REFUSE(INVALID_VALUE);
-    for (Span *s = spans; s; s = s->next)
-        if (s->host && (Pointer)start < s->start + s->bytes && s->start < (Pointer)start + bytes)
-            REFUSE(ALREADY_REGISTERED);
     pthread_mutex_unlock(&lock);
     return bytes ? OK : INVALID_HANDLE;
 }
@@ -367,6 +369,7 @@ Result cuMemsetD32Async(Pointer to, unsigned word, size_t count, Stream *stream)
 /* Of ordinary memory: the source is staged, and the rest is done by the stream 0, beside all others. */
 Result cuMemcpyHtoD_v2(Pointer to, const void *from, size_t bytes) {
     BEGIN
+    NOT_WHILE_CAPTURING
     if (!has(to, bytes, 0)) REFUSE(INVALID_VALUE);
     Op *op = put(default_stream(), make(COPY));
     op->arguments = malloc(bytes);
@@ -374,9 +377,9 @@ Result cuMemcpyHtoD_v2(Pointer to, const void *from, size_t bytes) {
     op->to = (void *)to, op->from = op->arguments, op->bytes = bytes;
     END
 }
-    NOT_WHILE_CAPTURING
 Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) {
     BEGIN
+    NOT_WHILE_CAPTURING
     if (!has(from, bytes, 0)) REFUSE(INVALID_VALUE);
     memcpy(to, (void *)from, bytes);
     END
@@ -384,7 +387,6 @@ Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) {
 
 /* ---- streams and events ---- */
 
-    NOT_WHILE_CAPTURING
 Result cuStreamCreate(Stream **stream, unsigned flags) {
     BEGIN
     *stream = calloc(1, sizeof **stream);
@@ -395,6 +397,7 @@ Result cuStreamCreate(Stream **stream, unsigned flags) {
 }
 Result cuStreamSynchronize(Stream *stream) {
     BEGIN
+    NOT_WHILE_CAPTURING
     if (!stream) stream = default_stream();
     if (stream->capture) REFUSE(UNSUPPORTED);
     result = need(stream, NULL, 0);
@@ -402,7 +405,6 @@ Result cuStreamSynchronize(Stream *stream) {
     END
 }
 Result cuStreamQuery(Stream *stream) {
-    NOT_WHILE_CAPTURING
     BEGIN
     if (stream->waiting.head) result = NOT_READY;
     END
@@ -460,6 +462,7 @@ Result cuEventQuery(Event *event) {
 }
 Result cuEventSynchronize(Event *event) {
     BEGIN
+    NOT_WHILE_CAPTURING
     result = need(NULL, event, event->recorded);
     if (lost) result = lost;
     END
@@ -467,7 +470,6 @@ Result cuEventSynchronize(Event *event) {
 
 Result cuEventElapsedTime_v2(float *milliseconds, Event *first, Event *last) {
     BEGIN
-    NOT_WHILE_CAPTURING
     if (!first->timed || !last->timed || !first->recorded || !last->recorded) REFUSE(INVALID_HANDLE);
     if (first->done < first->recorded || last->done < last->recorded) REFUSE(NOT_READY);
     *milliseconds = (float)(last->at - first->at);
@@ -478,6 +480,7 @@ Result cuEventElapsedTime_v2(float *milliseconds, Event *first, Event *last) {
 
 Result cuModuleLoadData(void **module, const void *image) {
     BEGIN
+    NOT_WHILE_CAPTURING
     if (!memcmp(image, "broken", 6)) REFUSE(200);   /* CUDA_ERROR_INVALID_IMAGE */
     *module = malloc(1);
     handles++;
@@ -485,7 +488,6 @@ Result cuModuleLoadData(void **module, const void *image) {
 }
 Result cuModuleUnload(void *module) {
     pthread_mutex_lock(&lock);
-    NOT_WHILE_CAPTURING
     free(module);
     handles--;
     pthread_mutex_unlock(&lock);
@@ -495,20 +497,20 @@ Result cuModuleGetFunction(Function **function, void *module, const char *name) 
     BEGIN
     *function = calloc(1, sizeof **function);
     snprintf((*function)->name, sizeof (*function)->name, "%s", name);
+    (*function)->shared = SHARED;
     END
 }
 Result cuFuncSetAttribute(Function *function, int attribute, int value) {
     BEGIN
+    if (attribute != MAX_DYNAMIC_SHARED || value < 0 || value > MOST_SHARED) REFUSE(INVALID_VALUE);
+    function->shared = (unsigned)value;
     END
 }
 
-    (*function)->shared = SHARED;
 static Result launch(Function *function, const unsigned *grid, const unsigned *block, Stream *stream,
                      void **extra) {
     size_t threads = (size_t)block[0] * block[1] * block[2], bytes = 0;
     const void *arguments = NULL;
-    if (attribute != MAX_DYNAMIC_SHARED || value < 0 || value > MOST_SHARED) REFUSE(INVALID_VALUE);
-    function->shared = (unsigned)value;
     if (!stream || !threads || threads > 1024 || !grid[0] || !grid[1] || !grid[2] ||
         grid[1] > 65535 || grid[2] > 65535)
         return INVALID_VALUE;
@@ -529,6 +531,7 @@ static Result launch(Function *function, const unsigned *grid, const unsigned *b
 Result cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                       unsigned bz, unsigned shared, Stream *stream, void **parameters, void **extra) {
     BEGIN
+    if (shared > function->shared) REFUSE(INVALID_VALUE);
     result = launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, stream, extra);
     END
 }
@@ -536,10 +539,10 @@ Result cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz,
 /* ---- graphs ---- */
 
 Result cuStreamBeginCapture_v2(Stream *stream, int mode) {
-    if (shared > function->shared) REFUSE(INVALID_VALUE);
     BEGIN
     if (stream->capture) REFUSE(UNSUPPORTED);
     stream->capture = calloc(1, sizeof *stream->capture);
+    capturing++;
     END
 }
 Result cuStreamEndCapture(Stream *stream, Queue **graph) {
@@ -547,7 +550,8 @@ Result cuStreamEndCapture(Stream *stream, Queue **graph) {
     if (!stream->capture) REFUSE(UNSUPPORTED);
     *graph = spoiled ? NULL : stream->capture;
     stream->capture = NULL;
-    capturing++;
+    capturing--;
+    if (spoiled) { spoiled = 0; REFUSE(INVALIDATED); }
     END
 }
 Result cuGraphInstantiateWithFlags(Queue **executable, Queue *graph, unsigned long long flags) {
@@ -555,8 +559,6 @@ Result cuGraphInstantiateWithFlags(Queue **executable, Queue *graph, unsigned lo
     *executable = graph;
     END
 }
-    capturing--;
-    if (spoiled) { spoiled = 0; REFUSE(INVALIDATED); }
 Result cuGraphLaunch(Queue *executable, Stream *stream) {
     BEGIN
     for (Op *op = executable->head; op; op = op->next) {
@@ -637,6 +639,8 @@ void fake_reset(void) {
         spans = next;
     }
     streams = zero = NULL;
+    holders = capturing = spoiled = 0;
+    context++;
     used_bytes = 0;
     devices = 1, version = 13000, init_result = OK, lost = OK;
     fail_after = op_fault_after = -1;
@@ -644,8 +648,6 @@ void fake_reset(void) {
     copies = launches = handles = 0;
     pthread_mutex_unlock(&lock);
 }
-    holders = capturing = spoiled = 0;
-    context++;
 void fake_machine(int result, int count, int driver_version, size_t bytes) {
     init_result = result, devices = count, version = driver_version, total_bytes = bytes;
 }

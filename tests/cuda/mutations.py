@@ -1,11 +1,15 @@
-"""Faults put into the driver on purpose, each with a test that finds it. `test_mutations.py` tries
-them; `make cuda-mutations`."""
+"""Faults put into the driver, and into how the kernel uses it, on purpose, each with a test that
+finds it. `test_mutations.py` tries them; `make cuda-mutations`.
+
+Files are in drivers/cuda, tests beside this one; others are named from there.
+"""
 
 from tokenix.tests.cuda_kernels.mutations import Mutation
 
 SWAP, DEVICE, MODEL = "test_swap.py", "test_device.py", "test_model.py"
 AHEAD = "test_ahead.py"
 DRIVER = "test_driver.py"
+INTIME = "test_intime.py"
 RANKS = "../cuda_ranks/test_device.py"
 
 MUTATIONS = [
@@ -160,5 +164,47 @@ MUTATIONS = [
         "a lost GPU counts as a failure like others",
         "driver.py", "self.lost = code in LOST", "self.lost = False",
         f"{DEVICE}::test_a_lost_gpu_fails_all_commands_and_hangs_none",
+    ),
+    Mutation(
+        "loads queue up behind pages that leave",
+        "../queued.py", 'CommandQueue("tokenix-swap-in", self._run_copy)', "self._out",
+        f"{SWAP}::test_a_load_is_verified_while_pages_leave",
+    ),
+    Mutation(
+        "pages are asked for when they are due, not ahead",
+        "../../sched/resume.py", "draft.in_queue_s + world.restore_s(task)\n", "0.0\n",
+        f"{INTIME}::test_pages_are_back_two_steps_before_the_reader_needs_the_next_token",
+    ),
+    Mutation(
+        "pages are back when the next token is due, without a reserve",
+        "../../sched/resume.py", " - way_s - world.rates.step_s - world.tunables.margin_s",
+        " - way_s",
+        f"{INTIME}::test_pages_are_back_two_steps_before_the_reader_needs_the_next_token",
+    ),
+    Mutation(
+        "the planner has a link of its own",
+        "../../kernel/copies.py", "Link(info.copy_in_s_per_page,", "Link(4e-5,",
+        f"{INTIME}::test_pages_are_back_two_steps_before_the_reader_needs_the_next_token",
+    ),
+    Mutation(
+        "the device tells one rate for both ways",
+        "device.py", "=found.copy_in_s_per_page", "=found.copy_out_s_per_page",
+        f"{INTIME}::test_the_planner_has_the_rates_measured_at_boot",
+    ),
+    Mutation(
+        "pages are cleaned beside copies",
+        "../../kernel/memory.py",
+        "if transfers.count_pages(Lane.OUT) or transfers.count_pages(Lane.IN):", "if False:",
+        f"{INTIME}::test_pages_are_cleaned_beside_passes_and_never_beside_copies",
+    ),
+    Mutation(
+        "no page is cleaned while a pass runs",
+        "../../kernel/core.py", "write_behind(swaps,", "write_behind(swaps and not self.flights,",
+        f"{INTIME}::test_pages_are_cleaned_beside_passes_and_never_beside_copies",
+    ),
+    Mutation(
+        "no page is cleaned before it leaves",
+        "../../kernel/core.py", "write_behind(swaps,", "write_behind(False,",
+        f"{INTIME}::test_pages_are_back_two_steps_before_the_reader_needs_the_next_token",
     ),
 ]  # fmt: skip

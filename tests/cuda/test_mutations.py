@@ -12,22 +12,28 @@ import pytest
 from tokenix.tests.cuda.mutations import MUTATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-DRIVER = Path("drivers/cuda")
+DRIVER = ROOT / "drivers/cuda"
+TESTS = ROOT / "tests/cuda"
+
+
+def resolve(folder, path):
+    """Of a file in `folder` or, by dots, beside it: where it is from the root."""
+    return Path(os.path.normpath(folder / path)).relative_to(ROOT)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.what)
 def test_there_is_what_is_to_be_changed(mutation):
-    source = (ROOT / DRIVER / mutation.file).read_text(encoding="utf-8")
+    source = (ROOT / resolve(DRIVER, mutation.file)).read_text(encoding="utf-8")
     assert mutation.old in source
     path, name = mutation.test.split("::")
-    assert f"def {name}(" in (Path(__file__).parent / path).read_text(encoding="utf-8")
+    assert f"def {name}(" in (TESTS / path).read_text(encoding="utf-8")
 
 
-def overlay(folder):
-    """A package `tokenix` in which only the driver's files are copies."""
+def overlay(folder, file):
+    """A package `tokenix` in which only the files beside `file` are copies."""
     package, inside = folder / "tokenix", ROOT
     package.mkdir()
-    for part in (*DRIVER.parts, None):
+    for part in (*file.parent.parts, None):
         for entry in inside.iterdir():
             if part is None and entry.suffix == ".py":
                 shutil.copy(entry, package)
@@ -36,14 +42,14 @@ def overlay(folder):
         if part is not None:
             package, inside = package / part, inside / part
             package.mkdir()
-    return package
+    return folder / "tokenix" / file
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.what)
 def test_fault_is_found(mutation, tmp_path):
-    file = overlay(tmp_path) / mutation.file
+    file = overlay(tmp_path, resolve(DRIVER, mutation.file))
     source = file.read_text(encoding="utf-8")
     file.write_text(source.replace(mutation.old, mutation.new, 1), encoding="utf-8")
     path, name = mutation.test.split("::")
