@@ -37,8 +37,11 @@ typedef struct Function { char name[256]; unsigned shared; } Function;
 
 enum Kind { COPY, FILL, RECORD, WAIT, LAUNCH, HOST };
 
+enum Way { INSIDE, IN, OUT };          /* of a copy */
+
 typedef struct Op {
     enum Kind kind;
+    enum Way way;
     unsigned char *to;
     const unsigned char *from;
     size_t bytes;
@@ -74,6 +77,7 @@ static HostHook host_hook;
 static unsigned long copies, launches, handles, ticks;     /* ticks: the clock of the device */
 static int holders, context = 1;                            /* of the primary context; which one */
 static __thread int current, capturing, spoiled;            /* what a thread has */
+static size_t moved[3];                                     /* bytes of copies, by their way */
 
 static unsigned draw(unsigned bound) {
     chance ^= chance << 13, chance ^= chance >> 7, chance ^= chance << 17;
@@ -90,7 +94,7 @@ static void run(Op *op) {
     if (op_fault_after > 0) op_fault_after--;
     if (op->kind != RECORD && op->kind != WAIT) ticks++;
     switch (op->kind) {
-    case COPY: memmove(op->to, op->from, op->bytes); copies++; break;
+    case COPY: memmove(op->to, op->from, op->bytes); copies++, moved[op->way] += op->bytes; break;
     case FILL: for (size_t i = 0; i < op->bytes / 4; i++) ((unsigned *)op->to)[i] = op->word; break;
     case RECORD:
         if (op->event->done < op->round) op->event->done = op->round, op->event->at = ticks;
@@ -332,6 +336,7 @@ static Result copy(Stream *stream, Pointer to, int to_host, Pointer from, int fr
     if (!stream || !has(to, bytes, to_host) || !has(from, bytes, from_host)) return INVALID_VALUE;
     Op *op = put(stream, make(COPY));
     op->to = (void *)to, op->from = (void *)from, op->bytes = bytes;
+    op->way = from_host ? IN : to_host ? OUT : INSIDE;
     return OK;
 }
 Result cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t bytes, Stream *stream) {
@@ -646,6 +651,7 @@ void fake_reset(void) {
     fail_after = op_fault_after = -1;
     total_bytes = (size_t)1 << 30;
     copies = launches = handles = 0;
+    memset(moved, 0, sizeof moved);
     pthread_mutex_unlock(&lock);
 }
 void fake_machine(int result, int count, int driver_version, size_t bytes) {
@@ -673,6 +679,8 @@ size_t fake_pinned_bytes(void) {
     return bytes;
 }
 unsigned long fake_copies(void) { return copies; }
+size_t fake_in_bytes(void) { return moved[IN]; }
+size_t fake_out_bytes(void) { return moved[OUT]; }
 /* Streams, events and modules that were not given back. */
 unsigned long fake_handles(void) { return handles; }
 unsigned long fake_launches(void) { return launches; }
