@@ -3,13 +3,15 @@
 import io
 
 import pytest
+from rich.style import Style
+from textual.color import Color
 
 from tokenix.tui import glyphs
 from tokenix.tui.model import palette
 from tokenix.tui.model.columns import bar
 from tokenix.tui.themes import DARK
 from tokenix.tui.widgets.drawn import strip
-from tokenix.tui.widgets.ink import Ink
+from tokenix.tui.widgets.ink import Ink, Pen
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,8 @@ def test_kinds_of_pages_stay_apart():
     ],
 )
 def test_a_line_that_is_cut_says_so(text, shown):
-    line = strip([(text[:3], "text"), (text[3:], "muted")], Ink(DARK, False), 8)
+    pen = Pen(Ink(DARK, False), Style(), (), Color(0, 0, 0))
+    line = strip([(text[:3], "text"), (text[3:], "muted")], pen, 8)
     assert (line.text, line.cell_length) == (shown, 8)
 
 

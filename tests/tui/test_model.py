@@ -5,12 +5,11 @@ import pytest
 from tokenix.syscalls.types import Distribution, MeterSeries, MetricsReport
 from tokenix.tests.tui import worlds
 from tokenix.tests.tui.worlds import crowd, look, metrics, process
-from tokenix.tui.model import columns, palette, phrases, plot
+from tokenix.tui.model import columns, meters, palette, phrases, plot
 from tokenix.tui.model.gauges import gauges
 from tokenix.tui.model.history import History, quantile
 from tokenix.tui.model.listing import Listing, fitted
 from tokenix.tui.snapshot import Note
-from tokenix.tui.widgets import meters
 
 
 def listing(*processes, **choices):

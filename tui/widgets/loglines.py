@@ -7,7 +7,7 @@ from textual.strip import Strip
 
 from tokenix.tui.model.events import Log, line
 from tokenix.tui.widgets.drawn import strip
-from tokenix.tui.widgets.ink import ink_of
+from tokenix.tui.widgets.ink import pen_of
 
 
 class LogLines(ScrollView, can_focus=True, inherit_bindings=False):
@@ -55,12 +55,12 @@ class LogLines(ScrollView, can_focus=True, inherit_bindings=False):
         self.move(3)
 
     def render_line(self, y: int) -> Strip:
-        ink, width, ground = ink_of(self.app), self.size.width, self.rich_style
+        pen, width = pen_of(self), self.size.width
         at = self.scroll_offset.y + y
         shown = self._log.shown
         if at < len(shown):
-            return strip(line(shown[at]), ink, width).apply_style(ground)
+            return strip(line(shown[at]), pen, width)
         if y == 0:
             words = self.excuse or "nothing notable has happened; a shows all events"
-            return strip([(words, "faint")], ink, width).apply_style(ground)
-        return Strip.blank(width, ground)
+            return strip([(words, "faint")], pen, width)
+        return pen.blank(width)

@@ -15,8 +15,11 @@ from tokenix.syscalls.types import ProcessStat
 from tokenix.tui.model import columns, palette
 from tokenix.tui.model.columns import Column
 from tokenix.tui.model.listing import Line, Listing
-from tokenix.tui.widgets.ink import Ink, ink_of
+from tokenix.tui.widgets.drawn import cropped
+from tokenix.tui.widgets.ink import Pen, pen_of
 
+Shown = Sequence[tuple[Column, int]]
+"""Columns and their widths."""
 BRIGHT = frozenset({"pid", "output", "rate", "device"})
 """Columns that are looked at first."""
 SOON_S = 1.0
@@ -53,8 +56,7 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.listing = listing
 
     @property
-    def shown(self) -> Sequence[tuple[Column, int]]:
-        """Columns and their widths."""
+    def shown(self) -> Shown:
         return columns.fitting(max(1, self.size.width - 1), self.listing.sorted_by)
 
     def show(self, cursor_moved: bool = True) -> None:
@@ -69,51 +71,47 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
     def render_lines(self, crop: Region) -> list[Strip]:
         """All lines of a look are new, and have no border or padding: what the base class looks up
         for each line is looked up once, which is a third of what drawing them costs."""
-        ink, ground, width = ink_of(self.app), self.rich_style, self.size.width
-        lines = [self._line(y, ink, ground, width) for y in crop.line_range]
-        for each in self.get_line_filters():
-            lines = [line.apply_filter(each, self.background_colors[1]) for line in lines]
-        if crop.column_span != (0, width):
-            lines = [line.crop(*crop.column_span) for line in lines]
-        return lines
+        pen, shown = pen_of(self), self.shown
+        return cropped([self._line(y, pen, shown) for y in crop.line_range], crop)
 
-    def _line(self, y: int, ink: Ink, ground: Style, width: int) -> Strip:
+    def _line(self, y: int, pen: Pen, shown: Shown) -> Strip:
+        width = self.size.width
         at = self.scroll_offset.y + y - 1
-        if y == 0:
-            segments = self._head(ink)
-        elif not self.listing.lines and y == 2:
-            segments = [Segment(f"   {self.listing.emptiness}", ink("faint"))]
-        elif at < len(self.listing.lines):
-            segments = self._cells(self.listing.lines[at], ink)
-        else:
-            return Strip.blank(width, ground)
         if y and at == self.listing.cursor and self.listing.lines:
-            ground += ink.cursor
-        return Strip(segments).adjust_cell_length(width).apply_style(ground)
+            pen = pen.at_cursor()
+        if y == 0:
+            segments = self._head(pen, shown)
+        elif not self.listing.lines and y == 2:
+            segments = [Segment(f"   {self.listing.emptiness}", pen("faint"))]
+        elif at < len(self.listing.lines):
+            segments = self._cells(self.listing.lines[at], pen, shown)
+        else:
+            return pen.blank(width)
+        return Strip(segments).adjust_cell_length(width, pen.ground)
 
-    def _head(self, ink: Ink) -> list[Segment]:
+    def _head(self, pen: Pen, shown: Shown) -> list[Segment]:
         segments = []
-        for column, width in self.shown:
+        for column, width in shown:
             mine = column.name == self.listing.sorted_by and not self.listing.as_tree
-            style = ink("text" if mine else "muted", bold=True) + Style(underline=mine)
+            style = pen("text" if mine else "muted", bold=True) + Style(underline=mine)
             title = column.title.ljust(width) if column.left else column.title.rjust(width)
             if column.name == "command" and not self.listing.prompts:
                 title = "COMMAND (p shows)"[:width].ljust(width)
-            segments += [Segment(title, style), Segment(" ")]
+            segments += [Segment(title, style), Segment(" ", pen.ground)]
         return segments
 
-    def _cells(self, line: Line, ink: Ink) -> list[Segment]:
+    def _cells(self, line: Line, pen: Pen, shown: Shown) -> list[Segment]:
         """A row, in as few segments as it has changes of ink."""
-        process, shown = line.process, self.shown
+        process = line.process
         segments: list[Segment] = []
-        run, run_ink = "", ink("muted")
+        run, run_style = "", pen("muted")
         for (column, _), text in zip(shown, self.listing.cells(line, shown), strict=True):
-            cell_ink = ink(_role(column.name, process))
-            if cell_ink is not run_ink:
-                segments.append(Segment(run, run_ink))
-                run, run_ink = "", cell_ink
+            style = pen(_role(column.name, process))
+            if style is not run_style:
+                segments.append(Segment(run, run_style))
+                run, run_style = "", style
             run += text + " "
-        segments.append(Segment(run, run_ink))
+        segments.append(Segment(run, run_style))
         return segments
 
     # ---- the cursor ----
