@@ -112,6 +112,13 @@ def test_append(vector: Vector, half: int, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("kv", ["f32", "f16", "bf16"])
+def test_simulated_append_of_the_whole_matrix(kv: Any, dim: int) -> None:
+    test_append(Vector(kv, kv, dim, bias=True, norm=True), dim // 2, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("kv", ["int8", "fp8", "int4"])
 def test_append_of_the_whole_matrix(kv: Any, dim: int, folder: Path) -> None:
     test_append_in_cpp(Vector("bf16", kv, dim, bias=True, norm=True), dim // 2, folder, 1)

@@ -30,6 +30,7 @@ CASES = [
     pytest.param("bf16", 96, 2, 1, [17], id="dim-96"),
     pytest.param("f32", 256, 1, 1, [9], id="f32-dim-256-two-chunks"),
     pytest.param("bf16", 64, 9, 1, [20], id="group-9-two-tiles"),
+    pytest.param("f16", 256, 16, 1, [9], id="f16-dim-256-group-16"),
 ]
 
 
@@ -119,6 +120,14 @@ def test_decode_and_combine(
     assert distance(out, wanted.ravel()) < 2e-6
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [1, 5, 6, 16])
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_simulated_decode_of_the_whole_matrix(kind: str, dim: int, group: int) -> None:
+    test_decode_and_combine(kind, dim, group, 1, [33], 1)
+
+
 def test_a_row_does_not_depend_on_its_batch(seed: int) -> None:
     world = make_world("bf16", 64, 1, 1, [33, 3, 14], seed)
     parts, stats = run_decode(world, 2, seed)
@@ -178,3 +187,11 @@ def test_decode_on_tensor_cores(
     out = run_combine(world, *run_cpp(world, splits, folder, seed, "mma"), seed)
     wanted = oracles.attend(world.page, *world.attention, *world.strides, float(world.scale))
     assert distance(out, wanted.ravel()) < ROUNDING[kind]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [1, 5, 6, 16])
+@pytest.mark.parametrize("dim", DIMS[:-1])
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_tensor_cores_of_the_whole_matrix(kind: str, dim: int, group: int, folder: Path) -> None:
+    test_decode_on_tensor_cores(kind, dim, group, 1, [33], folder, 1)
