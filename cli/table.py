@@ -29,6 +29,8 @@ def fitted(line: str) -> str:
 
 def printable(text: str) -> str:
     """Text of strangers, without what would move a terminal's cursor."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -9,6 +9,8 @@ _LEFT: Final = (0, 0x40, 0x44, 0x46, 0x47)
 _RIGHT: Final = (0, 0x80, 0xA0, 0xB0, 0xB8)
 """Dots of half a cell that is filled up to a level, from below."""
 BLANK: Final = 0x2800
+CELLS: Final = [[chr(BLANK + left + right) for right in _RIGHT] for left in _LEFT]
+"""By the levels of both halves."""
 NICE: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 8.0, 10.0)
 
 
@@ -33,17 +35,13 @@ def braille(samples: Sequence[float], width: int, height: int, top: float) -> li
     levels += [
         0 if value <= 0 else min(full, max(1, round(value / top * full))) for value in values
     ]
+    highest = max(levels, default=0)
     lines = []
-    for line in range(height):
-        base = 4 * (height - 1 - line)
-        lines.append(
-            "".join(
-                chr(
-                    BLANK
-                    + _LEFT[min(4, max(0, levels[at] - base))]
-                    + _RIGHT[min(4, max(0, levels[at + 1] - base))]
-                )
-                for at in range(0, 2 * width, 2)
-            )
-        )
+    for base in range(full - 4, -1, -4):
+        if highest <= base:
+            lines.append(CELLS[0][0] * width)
+            continue
+        halves = [min(4, level - base) if level > base else 0 for level in levels]
+        pairs = zip(halves[::2], halves[1::2], strict=True)
+        lines.append("".join([CELLS[left][right] for left, right in pairs]))
     return lines

@@ -1,6 +1,6 @@
 """The first screen: meters, and the process table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -15,6 +15,7 @@ from tokenix.tui.model.gauges import gauges
 from tokenix.tui.model.listing import Listing
 from tokenix.tui.screens.acts import Acts, act_keys
 from tokenix.tui.screens.dialogs import Choice
+from tokenix.tui.snapshot import Note
 from tokenix.tui.widgets.foot import Foot
 from tokenix.tui.widgets.headline import Headline
 from tokenix.tui.widgets.meters import Meters
@@ -68,6 +69,8 @@ class MainScreen(Acts):
     def __init__(self) -> None:
         super().__init__()
         self._form = FORMS[0]
+        self._said: Sequence[Note] = ()
+        """What a demonstration has said, as shown."""
 
     @property
     def listing(self) -> Listing:
@@ -110,11 +113,16 @@ class MainScreen(Acts):
         figures = gauges(look, self.top.history)
         self.listing.take(look.processes, sum(figures.states.values()) - len(look.processes))
         self.query_one(Meters).show(figures, self.top.history)
-        notes = self.query_one("#notes", Words)
-        notes.set_class(bool(look.notes), "some")
-        notes.show(lambda width, height: phrases.notes(look.notes, width, height))
+        if look.notes or self._said:
+            self._show_notes(look.notes)
         self._table.show(self.listing.cursor != cursor)
         self.top.source.watch([line.process.pid for line in self._table.in_sight()])
+
+    def _show_notes(self, notes: Sequence[Note]) -> None:
+        self._said = notes
+        words = self.query_one("#notes", Words)
+        words.set_class(bool(notes), "some")
+        words.show(lambda width, height: phrases.notes(notes, width, height))
 
     # ---- the table ----
 

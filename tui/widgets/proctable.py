@@ -72,10 +72,10 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
         """All lines of a look are new, and have no border or padding: what the base class looks up
         for each line is looked up once, which is a third of what drawing them costs."""
         pen, shown = pen_of(self), self.shown
-        return cropped([self._line(y, pen, shown) for y in crop.line_range], crop)
+        width = self.scrollable_size.width  # a line below the bar would be cut for it
+        return cropped([self._line(y, pen, shown, width) for y in crop.line_range], crop)
 
-    def _line(self, y: int, pen: Pen, shown: Shown) -> Strip:
-        width = self.size.width
+    def _line(self, y: int, pen: Pen, shown: Shown, width: int) -> Strip:
         at = self.scroll_offset.y + y - 1
         if y and at == self.listing.cursor and self.listing.lines:
             pen = pen.at_cursor()
@@ -98,7 +98,7 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
             if column.name == "command" and not self.listing.prompts:
                 title = "COMMAND (p shows)"[:width].ljust(width)
             segments += [Segment(title, style), Segment(" ", pen.ground)]
-        return segments
+        return segments[:-1]
 
     def _cells(self, line: Line, pen: Pen, shown: Shown) -> list[Segment]:
         """A row, in as few segments as it has changes of ink."""
@@ -111,7 +111,7 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
                 segments.append(Segment(run, run_style))
                 run, run_style = "", style
             run += text + " "
-        segments.append(Segment(run, run_style))
+        segments.append(Segment(run[:-1], run_style))
         return segments
 
     # ---- the cursor ----
