@@ -37,7 +37,7 @@ test: $(STAMP) ## all tests but those marked gpu or slow (PYTEST_ARGS="-k name" 
 	@$(BIN)/python -m pytest -m 'not gpu and not slow' $(PYTEST_ARGS)
 
 test-cuda: $(STAMP) ## what of the CUDA driver can be tested without a GPU (all of it is in `test` too)
-	@$(BIN)/python -m pytest -m 'not gpu and not slow' $(wildcard tests/cuda tests/cuda_kernels tests/cuda_ranks)
+	@$(BIN)/python -m pytest -m 'not gpu and not slow' -k cuda tests/cuda tests/cuda_kernels tests/cuda_ranks tests/device
 
 cuda-mutations: $(STAMP) ## faults put into CUDA kernels: each must make its test fail
 	@$(BIN)/python -m pytest -m slow -n $(JOBS) tests/cuda_kernels/test_mutations.py tests/cuda/test_mutations.py
