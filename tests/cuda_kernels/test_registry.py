@@ -1,8 +1,9 @@
 """Which kernel is used, and what is kept of what was compiled."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +11,8 @@ from tokenix.drivers.cuda.kernels import registry, shipping
 from tokenix.drivers.cuda.kernels.abi import COMBINE, OPS
 from tokenix.drivers.cuda.kernels.cubins import Cubins, file_name, write_cubin
 from tokenix.drivers.cuda.kernels.registry import Kernel, Recipe, Shape, build_kernels, find_recipes
+from tokenix.drivers.kvkind import KvKind
+from tokenix.kernel.boot import BootOptions
 
 LLAMA = Shape("bf16", "bf16", 32, 8, 128)
 HOPPER = (9, 0)
@@ -203,7 +206,9 @@ def test_what_is_shipped_is_compiled_once_and_nothing_else_is(tmp_path: Path) ->
     assert compiler.calls == 2
 
 
-def test_all_kernels_of_a_shipped_model_are_shipped() -> None:
+@pytest.mark.parametrize("kv", ["bf16", cast(KvKind, BootOptions().kv_dtype)])
+def test_all_kernels_of_a_shipped_model_are_shipped(kv: KvKind) -> None:
+    """For the pages that a boot makes where nobody says, too."""
     listed = {name for name, _, _ in shipping.list_recipes()}
-    for recipes in find_recipes(LLAMA).values():
+    for recipes in find_recipes(replace(LLAMA, kv=kv)).values():
         assert {file_name(recipe.name, recipe.variant, HOPPER) for recipe in recipes} <= listed

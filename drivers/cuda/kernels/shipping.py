@@ -11,12 +11,17 @@ from pathlib import Path
 from tokenix.drivers.cuda.kernels.build import Arch
 from tokenix.drivers.cuda.kernels.cubins import SHIPPED, file_name, read_cubin, write_cubin
 from tokenix.drivers.cuda.kernels.registry import Recipe, Shape, find_recipes
+from tokenix.drivers.kvkind import KvKind
 
 ARCHS: tuple[Arch, ...] = ((8, 0), (9, 0))
 """Ampere, whose code Ada runs too, and Hopper."""
 
+PAGES: tuple[KvKind, ...] = ("f16", "bf16")
+"""Of keys and values: what `boot` takes where nobody says, and what models are trained in."""
+
 SHAPES = tuple(
-    Shape("bf16", "bf16", group * kv_heads, kv_heads, dim, bias, norm)
+    Shape(kv, "bf16", group * kv_heads, kv_heads, dim, bias, norm)
+    for kv in PAGES
     for group, kv_heads, dim, bias, norm in (
         (4, 8, 128, False, False),  # Llama 3 8B, Mistral 7B
         (8, 8, 128, False, False),  # Llama 3 70B
