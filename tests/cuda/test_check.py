@@ -62,6 +62,7 @@ SMALL = Setup(
     kind_kv="f32",
     batches=(1, 2),
     context=48,
+    product=64,
     swapped_tokens=64,
     subject=subject,
     sizes=Sizes(windows=3, prefilled=21, decoded=6),

@@ -63,6 +63,10 @@ class Bench:
         """A pass. RuntimeError if it, or a row of it, fails."""
         ticket = self.ticket()
         self.start(Forward(ticket, rows, tables, decodes=decodes))
+        return self.finish(ticket)
+
+    def finish(self, ticket: Ticket) -> ForwardDone:
+        """What a pass has drawn. RuntimeError if it, or a row of it, has failed."""
         done = self.wait(ticket)
         if not isinstance(done, ForwardDone):
             raise RuntimeError(f"a pass has failed: {done}")

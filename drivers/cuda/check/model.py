@@ -3,8 +3,9 @@ torch, prefill, and pages that leave and come back while others decode."""
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +28,18 @@ from tokenix.drivers.ops import (
     PageOut,
     SampleSpec,
     TableDelta,
+    drawn_by,
 )
 from tokenix.drivers.sampling import SamplingParams
-from tokenix.mm.ids import Pfn, Pid, Slot
+from tokenix.mm.ids import Pfn, Pid, Slot, Ticket
 from tokenix.models.config import ModelConfig
 from tokenix.models.tensor_names import expected_shapes
 
-STEPS = 12
-"""Of one figure; the first three are left out: they warm up and capture."""
+if TYPE_CHECKING:
+    import torch
+
+STEPS, WARM = 14, 4
+"""Of one figure; the first ones are left out: they warm up and capture."""
 
 
 class Noise:
@@ -88,12 +93,14 @@ def check_model(report: Report, setup: Setup) -> None:
         driver.sync(stream)
         rate = measure_memory(driver, stream, min(setup.copy_bytes, 1 << 30), setup.times)
         report.add("copy within the device, read and write", rate / 1e9, "GB/s")
+        products = measure_products(device._layers._weights.embed, setup.product, setup.times)
+        report.add(f"products of {setup.product} x {setup.product}", products / 1e12, "TFLOP/s")
         bench = Bench(device)
         steps: dict[int, float] = {}
         for batch in setup.batches:
             with report.row(f"decode, batch {batch}"):
                 steps[batch] = time_decode(bench, setup, pages, batch)
-                _compare(report, setup, rate, batch, steps[batch])
+                _compare(report, setup, rate, products, batch, steps[batch])
         refused = device._step.refused
         report.add("steps that are not captured", int(bool(refused)), refused, most=0)
         report.add("prefill", device.info().prefill_tokens_per_s, "tokens/s")
@@ -106,30 +113,57 @@ def check_model(report: Report, setup: Setup) -> None:
 
 
 def time_decode(bench: Bench, setup: Setup, pages: int, batch: int) -> float:
-    """The median step of a batch at the context, in seconds."""
+    """The median step of a batch at the context, in seconds; as in the kernel, the next pass is
+    there before one has ended, and finds its tokens on the device."""
     pids = [Pid(1000 * batch + i) for i in range(batch)]
     tables = tuple(
         TableDelta(pid, 0, tuple(Pfn(i * pages + page) for page in range(pages)))
         for i, pid in enumerate(pids)
     )
     spec = SampleSpec(SamplingParams(), (), 0)
-    times: list[float] = []
+    ends: list[float] = []
+    flying: deque[Ticket] = deque()
     for step in range(STEPS):
         starts = [setup.context - STEPS + step] * batch
-        decodes = Decodes(pids, starts, [1] * batch, [spec] * batch)
-        times.append(bench.forward(decodes, (), tables if step == 0 else ()))
+        tokens = [1] * batch if step == 0 else [drawn_by(row) for row in range(batch)]
+        decodes = Decodes(pids, starts, tokens, [spec] * batch)
+        flying.append(bench.ticket())
+        bench.start(Forward(flying[-1], (), () if step else tables, decodes=decodes))
+        if step > 0:
+            bench.finish(flying.popleft())
+            ends.append(time.perf_counter())
+    bench.finish(flying.popleft())
+    ends.append(time.perf_counter())
     bench.start(Forward(bench.ticket(), (), (), tuple(pids)))
-    return float(np.median(times[3:]))
+    return float(np.median(np.diff(ends)[WARM - 1 :]))
 
 
-def _compare(report: Report, setup: Setup, rate: float, batch: int, step_s: float) -> None:
-    """A step, and how it stands to what the memory needs for weights, keys and values."""
+def measure_products(like: "torch.Tensor", size: int, times: int) -> float:
+    """Operations per second of a large product of two matrices, of the dtype of `like`."""
+    import torch
+
+    a = torch.randn(size, size, device=like.device).to(like.dtype)
+    out = torch.mm(a, a)
+    out[0, 0].item()  # waits
+    began = time.perf_counter()
+    for _ in range(times):
+        torch.mm(a, a, out=out)
+    out[0, 0].item()
+    return 2 * size**3 * times / (time.perf_counter() - began)
+
+
+def _compare(
+    report: Report, setup: Setup, rate: float, products: float, batch: int, step_s: float
+) -> None:
+    """A step, and how it stands to the roofline: what the memory needs for keys and values, and
+    for weights, or their products if those take longer."""
     config, width = setup.model, 4 if setup.kind == "f32" else 2
     weights = count_bytes(config, setup.kind) - width * _embedding(config)
     kv = batch * setup.context * 2 * config.layers * config.kv_heads * config.head_dim * width
-    floor_s = (weights + kv) / rate
+    floor_s = kv / rate + max(weights / rate, 2 * batch * weights / width / products)
     report.add(f"decode, batch {batch}", step_s * 1e3, "ms")
     report.add(f"decode, batch {batch}", batch / step_s, "tokens/s")
+    report.add(f"decode, batch {batch}: times what memory needs", step_s * rate / (weights + kv))
     most = 1.35 if setup.real and batch >= 32 else None
     report.add(f"decode, batch {batch}: times the roofline", step_s / floor_s, most=most)
 
