@@ -73,7 +73,8 @@ class Report:
         """Why the demo counts as failed; empty if it does not. Figures that miss their target on a
         busy machine are told, not failed: see `targets`."""
         found = []
-        if self.comparison.different:
+        # On a GPU the last bits of a row depend on its batch (`drivers/cuda/README.md`).
+        if self.comparison.different and self.options.driver == "cpu":
             names = ", ".join(self.comparison.different)
             found.append(f"greedy outputs differ between policies: {names}")
         elif not self.comparison.compared:

@@ -87,6 +87,9 @@ QUICK = Shape(long_streams=4, long_tokens=160, shorts=8)
 FULL_SPEED_STEPS_PER_S = 28.0
 """A device that decodes the long streams that fast gets the shape as it is."""
 
+FAST_STEPS_PER_S = 200.0
+"""From there on (GPUs) streams would end before the next one comes: all times are shorter."""
+
 LEAST_LONG_TOKENS = 400
 LEAST_SHORTS = 24
 LEAST_TOKENS_PER_S = 2.0
@@ -97,8 +100,14 @@ def fit(shape: Shape, steps_per_s: float) -> Shape:
 
     A slower one gets shorter streams, fewer short requests in smaller bursts, and slower readers,
     in proportion: what is asked of it stays as far within its means, and the run about as long.
-    The KV pool shrinks with the streams, so the pressure on it is the same.
+    The KV pool shrinks with the streams, so the pressure on it is the same. A fast one gets
+    arrivals nearer to each other and faster readers, in proportion.
     """
+    if steps_per_s >= FAST_STEPS_PER_S:
+        times = steps_per_s / FULL_SPEED_STEPS_PER_S
+        return replace(
+            shape, stagger_s=shape.stagger_s / times, tokens_per_s=shape.tokens_per_s * times
+        )
     part = min(1.0, steps_per_s / FULL_SPEED_STEPS_PER_S)
     return replace(
         shape,

@@ -52,3 +52,15 @@ def test_a_slow_device_is_asked_less() -> None:
     assert 1 <= slow.burst < FULL.burst and slow.shorts >= 24
     readers = slow.long_streams * slow.tokens_per_s
     assert readers < 0.5 * slow.long_streams * 7.0, "readers are well within what it decodes"
+
+
+def test_a_fast_device_gets_everything_sooner() -> None:
+    """Streams of a GPU overlap as those of a processor do, and their readers lag as far behind."""
+    pace = 600.0
+    shape, plain = fit(FULL, pace), make_workload(1, 28.0, FULL)
+    workload = make_workload(1, pace, shape)
+    assert workload.pool_pages == plain.pool_pages
+    assert shape.long_streams * shape.tokens_per_s < 0.5 * shape.long_streams * pace
+    for ours, theirs in zip(workload.longs, plain.longs, strict=True):
+        assert ours.at_s * pace == pytest.approx(theirs.at_s * 28.0)
+        assert ours.tokens_per_s / pace == pytest.approx(theirs.tokens_per_s / 28.0)

@@ -70,6 +70,8 @@ def test_a_good_report() -> None:
 def test_a_bad_report_says_why() -> None:
     bad = report(stalls=3, different=("long 1",), paces=50.0)
     assert len(bad.problems()) == 1, "what a busy machine does is told, not failed"
+    on_gpu = replace(bad, options=replace(bad.options, driver="cuda"))
+    assert on_gpu.problems() == [], "there bits depend on the batch: told, not failed"
     assert not bad.targets()["no_visible_stalls"] and not bad.targets()["outputs_identical"]
     text = " ".join(story(bad))
     assert "NOT all the same" in text and "3 times" in text and "2.5-fold" in text

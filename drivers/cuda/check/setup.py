@@ -49,7 +49,7 @@ SHAPES = (
 )
 """Each technique, kind of page, dim and way to tile, somewhere; rates are those of the first."""
 
-DEMO = (sys.executable, "-m", "tokenix.cli.main", "demo", "--driver", "cuda", "--quick")
+DEMO = (sys.executable, "-m", "tokenix.cli.main", "demo", "--driver", "cuda")
 
 WHOLE = (sys.executable, "-m", "tokenix.bench.gpu")
 
@@ -124,6 +124,8 @@ class Setup:
     kind_kv: KvKind = "bf16"
     batches: tuple[int, ...] = (1, 8, 32, 128, 256)
     context: int = 1024
+    product: int = 8192
+    """Rows and columns of the matrices by whose product the GPU's arithmetic is measured."""
     swapped_tokens: int = 4096
     subject: Callable[[], Subject] = shipped_subject
     sizes: Sizes = Sizes()
