@@ -25,8 +25,8 @@ from tokenix.drivers.slots import HostSlots
 GROUP_BYTES = 16 << 20
 """Bytes between two events: long enough for the link, short enough to overlap with checksums."""
 
-CHECKERS = 8
-"""Threads for checksums, each some 10 GB/s: more than a link of 55."""
+CHECKERS = 16
+"""Threads for checksums, each some 10 GB/s: more than a link of 55 both ways at once."""
 
 
 class Run(NamedTuple):
