@@ -7,7 +7,7 @@ groups 2, 3     | item 1         | item n + 1       for all tiles of an item, an
 """
 
 from tokenix.drivers.cpu.blockrows import SWIGLU_ROWS, Rows8, swiglu_rows, tile_places
-from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES
+from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BLOCK_BYTES, FORMS
 from tokenix.drivers.cpu.blocktile import block_tiles
 from tokenix.drivers.cpu.fetch import Fetch, count_fetched, find_part
 from tokenix.drivers.cpu.jit import Float32, Int64, bare
@@ -21,14 +21,15 @@ RUN_GROUPS = 2
 HEAD_RUN_GROUPS = 24
 BLOCK_TILES = 16
 """Tiles of an item: their codes fit the L2 cache."""
+_LINES = tuple(-(-BLOCK_BYTES[form] // 64) for form in FORMS)
+"""Cache lines of a block, by format."""
 
 
 @bare
 def _count_lines(entry: int, tiles: int) -> int:
     """Cache lines to ask for with each block of a tile, so that the next group has come when all
     tiles of this one are done. A lone row needs no help: the processor sees one stream."""
-    lines = 9 if entry & (ALIGNMENT - 1) == BYTES else 5
-    return (lines + tiles - 1) // tiles
+    return (_LINES[entry & (ALIGNMENT - 1)] + tiles - 1) // tiles
 
 
 @bare

@@ -1,4 +1,4 @@
-"""A model whose weights are kept in blocks of 4 or 8 bits, and a pass over it."""
+"""A model whose weights are kept in blocks of 4 to 8 bits, and a pass over it."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from tokenix.drivers.cpu.blocklayers import (
 )
 from tokenix.drivers.cpu.blockpack import pack_model
 from tokenix.drivers.cpu.blockrows import Rows8
-from tokenix.drivers.cpu.blocks import BLOCK, count_blocks
+from tokenix.drivers.cpu.blocks import BLOCK, FACTORS, count_blocks
 from tokenix.drivers.cpu.claims import new_claims, spent
 from tokenix.drivers.cpu.jit import Float32, Int32
 from tokenix.drivers.cpu.lanes import LANES
@@ -101,5 +101,5 @@ class BlockNet:
     def _codes(self, name: str, tiles: int, columns: int, width: int) -> Rows8:
         blocks = count_blocks(width)
         codes = self._space.take(f"{name} codes", tiles, blocks, columns, BLOCK // 4)
-        factors = self._space.take(f"{name} factors", tiles, blocks, 3, columns)
+        factors = self._space.take(f"{name} factors", tiles, blocks, FACTORS, columns)
         return Rows8(codes.view(np.int8), factors)

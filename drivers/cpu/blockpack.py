@@ -9,16 +9,9 @@ import numpy as np
 from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.blockitems import UNIT
 from tokenix.drivers.cpu.blocklayers import BlockWeights
-from tokenix.drivers.cpu.blocks import (
-    AS_THEY_ARE,
-    count_blocks,
-    format_of,
-    lay_out,
-    make_codes,
-    pack_codes,
-    read_codes,
-)
+from tokenix.drivers.cpu.blocks import count_blocks, lay_out, make_codes, pack_codes
 from tokenix.drivers.cpu.blocktile import tile_function
+from tokenix.drivers.cpu.blocktypes import format_of, keeps, read_codes
 from tokenix.drivers.cpu.jit import Array, Int64
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.pack import read_vectors
@@ -100,7 +93,7 @@ def fill_blob(
 
 def _pack(weights: Weights, name: str) -> Array:
     kind, rows = weights.quantized(name)
-    if kind in AS_THEY_ARE:
+    if keeps(kind):
         return pack_codes(read_codes(kind, rows))
     return pack_codes(make_codes(weights.float32(name)))
 

@@ -13,7 +13,16 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BYTES, NIBBLES
+from tokenix.drivers.cpu.blockcodes import ZEROS, block_numbers
+from tokenix.drivers.cpu.blocks import (
+    ALIGNMENT,
+    BLOCK,
+    BLOCK_BYTES,
+    BYTES,
+    FACTORS,
+    FORMS,
+    SIXES,
+)
 from tokenix.drivers.cpu.jit import Array, Float32, Int64, bare, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import (
     F32,
@@ -34,17 +43,17 @@ from tokenix.drivers.cpu.lanes import (
     store,
     switch,
 )
-from tokenix.drivers.cpu.numbers import address, widen
+from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.cpu.rows import sum_squares
 
 VECTOR = LANES * 4
 """Bytes of 16 float32."""
 _NOTHING = 1e-30
 """A block whose numbers are all smaller has codes of zero."""
-_ROUNDED = int(np.full(BLOCK, ROUND, np.float32).view(np.int32).sum(dtype=np.int32))
-"""What the bits of 32 numbers add up to that were rounded by adding ROUND, less the numbers."""
+_ROUNDED = int(np.full(LANES, ROUND, np.float32).view(np.int32).sum(dtype=np.int32))
+"""What the bits of 16 numbers add up to that were rounded by adding ROUND, less the numbers."""
 SWIGLU_ROWS = 4
-_HALF = np.empty(1, np.int16)
+_SIZES = tuple(BLOCK_BYTES[form] for form in FORMS)
 _VI8 = ir.VectorType(I8, LANES)
 
 
@@ -54,7 +63,7 @@ class Rows8(NamedTuple):
     codes: Array
     """int8 [tiles, blocks, T, 32]"""
     factors: Float32
-    """[tiles, blocks, 3, T]"""
+    """[tiles, blocks, FACTORS, T]"""
 
 
 def _emit_quantize(b: Any, first: Any, second: Any, codes: Any, factors: Any, step: Any) -> None:
@@ -67,16 +76,17 @@ def _emit_quantize(b: Any, first: Any, second: Any, codes: Any, factors: Any, st
     scale = b.fadd(scale, b.fmul(most, zero))
     inverse = b.fdiv(ir.Constant(F32, 127.0), most)
     inverse = splat(b, b.select(b.fcmp_ordered(">", most, tiny), inverse, zero))
-    total = fill(VI32, 0)
+    counts = []
     for half, x in enumerate((first, second)):
         shifted = b.bitcast(b.fadd(b.fmul(x, inverse), fill(VF32, ROUND)), VI32)
         store(b, b.trunc(shifted, _VI8), codes, LANES * half, 1)
-        total = b.add(total, shifted)
-    count = b.sub(fold(b, total, _add), ir.Constant(I32, _ROUNDED))
-    store(b, scale, factors)
-    factors = b.add(factors, step)
-    store(b, b.fmul(scale, b.sitofp(count, F32)), factors)
-    store(b, b.mul(count, ir.Constant(I32, -128)), b.add(factors, step))
+        counts.append(b.sub(fold(b, shifted, _add), ir.Constant(I32, _ROUNDED)))
+    count = b.add(*counts)
+    begins = [b.mul(count, ir.Constant(I32, -ZEROS[BYTES]))]
+    begins += [b.mul(half, ir.Constant(I32, -ZEROS[SIXES])) for half in counts]
+    for number in (scale, b.fmul(scale, b.sitofp(count, F32)), *begins):
+        store(b, number, factors)
+        factors = b.add(factors, step)
 
 
 def _higher(b: Any, x: Any, y: Any) -> Any:
@@ -94,7 +104,7 @@ def _scaled(b: Any, x: Any, scale: Any, weight: Any, offset: int) -> Any:
 
 @intrinsic
 def quantize_block(typing: Any, x: Any, codes: Any, factors: Any, step: Any) -> Any:
-    """32 float32 at x to 32 codes and 3 factors, `step` bytes apart."""
+    """32 float32 at x to 32 codes and their factors, `step` bytes apart."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         x, *rest = args
@@ -177,7 +187,7 @@ def tile_places(rows: Rows8, row: int, block: int) -> tuple[int, int]:
     at = (row // columns * blocks + block) * columns
     column = row % columns
     codes = address(rows.codes) + (at + column) * BLOCK
-    return codes, address(rows.factors) + (3 * at + column) * 4
+    return codes, address(rows.factors) + (FACTORS * at + column) * 4
 
 
 @bare
@@ -189,7 +199,7 @@ def quantize_row(x: int, rows: Rows8, row: int) -> None:
         quantize_block(
             x + 2 * VECTOR * block,
             codes + block * columns * BLOCK,
-            factors + block * columns * 12,
+            factors + block * columns * FACTORS * 4,
             columns * 4,
         )
 
@@ -205,7 +215,7 @@ def norm_row(x: Float32, weight: Float32, eps: float, rows: Rows8, row: int) -> 
     for _ in range(width // BLOCK):
         quantize_scaled(at_x, scale, at_weight, codes, factors, step)
         at_x, at_weight = at_x + 2 * VECTOR, at_weight + 2 * VECTOR
-        codes, factors = codes + columns * BLOCK, factors + columns * 12
+        codes, factors = codes + columns * BLOCK, factors + columns * FACTORS * 4
     if width % BLOCK:
         quantize_half(at_x, scale, at_weight, codes, factors, step)
 
@@ -214,21 +224,10 @@ def norm_row(x: Float32, weight: Float32, eps: float, rows: Rows8, row: int) -> 
 def embed_row(blob: Array, entries: Int64, token: int, x: Float32) -> None:
     """A row of a matrix in blocks, widened: x [width]."""
     form = entries[token // LANES] & (ALIGNMENT - 1)
-    at = entries[token // LANES] - form
-    lane, blocks = token % LANES, (len(x) + BLOCK - 1) // BLOCK
-    code_bytes = LANES * BLOCK if form == BYTES else LANES * BLOCK // 2
-    block_bytes = code_bytes + (2 * LANES if form == BYTES else 4 * LANES)
-    scales, lows = np.empty(LANES, np.float32), np.zeros(LANES, np.float32)
-    for block in range(blocks):
-        widen(_HALF, address(blob) + at + code_bytes, address(scales))
-        if form == NIBBLES:
-            widen(_HALF, address(blob) + at + code_bytes + 2 * LANES, address(lows))
-        for k in range(min(BLOCK, len(x) - block * BLOCK)):
-            quad, step = k // 4, k % 4
-            if form == BYTES:
-                code = int(blob[at + (quad * LANES + lane) * 4 + step]) - 128
-            else:
-                code = int(blob[at + (quad % 4 * LANES + lane) * 4 + step])
-                code = code >> 4 if quad >= 4 else code & 15
-            x[block * BLOCK + k] = np.float32(np.float32(code) * scales[lane]) + lows[lane]
-        at += block_bytes
+    at, lane = address(blob) + entries[token // LANES] - form, token % LANES
+    numbers = np.empty((BLOCK, LANES), np.float32)
+    for first in range(0, len(x), BLOCK):
+        block_numbers(form, at, address(numbers))
+        for k in range(first, min(first + BLOCK, len(x))):
+            x[k] = numbers[k - first, lane]
+        at += _SIZES[form]

@@ -1,17 +1,22 @@
 """Weights in blocks of 32 numbers, as GGUF files hold them, packed for `blocktile`.
 
-    format    a number is               bits   made of
-    NIBBLES   code * scale + low         5     Q4_1 as it is; Q4_0, whose low is -8 * scale; Q4_K,
-                                               whose scales and lows are products
-    BYTES     (code - 128) * scale       8.5   Q8_0 as it is; any other type, rounded to it
+    format    a number is                  bits   made of (`blocktypes`)
+    NIBBLES   code * scale + low            5     Q4_0, Q4_1, Q4_K
+    FIVES     code * scale + low            6     Q5_0, Q5_1, Q5_K
+    SIXES     (code - 32) * size * scale    7     Q6_K; Q3_K, whose codes are a few of these
+    BYTES     (code - 128) * scale          8.5   Q8_0; any other type, rounded to it
 
-Codes are unsigned, scales and lows float16. Sixteen rows (outputs) lie side by side, so that a pass
-reads a matrix from end to end:
+Codes are unsigned, scales and lows float16; sizes are int8, one for each half of a block. Sixteen
+rows (outputs) lie side by side, so that a pass reads a matrix from end to end:
 
     group     [block 0][block 1] ..
-    block     [8 or 4 registers of codes][16 scales]   NIBBLES: [16 lows]
-    register  [16 rows][4 steps of k]    BYTES: of quads 0 to 7 of the 32 k; NIBBLES: low halves are
-              quads 0 to 3, high halves quads 4 to 7
+    block     [registers of codes][16 scales]   NIBBLES, FIVES: [16 lows]
+                                                SIXES: [16 sizes][16 sizes]
+    register  [16 rows][4 steps of k]           BYTES: 8 of them, for quads 0 to 7 of the 32 k
+
+    other formats   4 registers of nibbles: low halves are quads 0 to 3, high halves quads 4 to 7
+    FIVES           then one of upper bits: bit q of a byte is of quad q
+    SIXES           then two of upper pairs of bits: of quads 0 to 3, lowest first; of quads 4 to 7
 
 Groups start at multiples of 64 bytes. A matrix is an array of int64, one for each group: where the
 group begins, plus its format; so its parts (q, k and v, say) may be of different types.
@@ -27,11 +32,16 @@ from tokenix.drivers.cpu.lanes import LANES
 
 BLOCK = 32
 """Numbers that share a scale, in weights and in activations."""
-NIBBLES, BYTES = 0, 1
-CODE_BYTES = {NIBBLES: LANES * BLOCK // 2, BYTES: LANES * BLOCK}
+QUADS = BLOCK // 4
+FACTORS = 5
+"""Numbers that a token has for each block beside its codes, see `blocktile`."""
+FORMS = NIBBLES, FIVES, SIXES, BYTES = range(4)
+UPPER_BITS = {NIBBLES: 0, FIVES: 1, SIXES: 2}
+"""Of a code, above its nibble."""
+CODE_BYTES = {form: LANES * BLOCK * (4 + bits) // 8 for form, bits in UPPER_BITS.items()}
 """Of a block of a group."""
-SCALE_BYTES = {NIBBLES: 2 * LANES * 2, BYTES: LANES * 2}
-BLOCK_BYTES = {form: CODE_BYTES[form] + SCALE_BYTES[form] for form in (NIBBLES, BYTES)}
+CODE_BYTES[BYTES] = LANES * BLOCK
+BLOCK_BYTES = {form: CODE_BYTES[form] + LANES * (2 if form == BYTES else 4) for form in FORMS}
 ALIGNMENT = 64
 
 _LARGEST = np.float32(127.0)
@@ -39,15 +49,6 @@ _LARGEST = np.float32(127.0)
 
 def count_blocks(inputs: int) -> int:
     return -(-inputs // BLOCK)
-
-
-AS_THEY_ARE = ("Q4_0", "Q4_1", "Q4_K", "Q8_0")
-"""GGUF types whose codes are kept; others are rounded to BYTES."""
-
-
-def format_of(kind: str) -> int:
-    """The packed format of a GGUF type."""
-    return NIBBLES if kind in ("Q4_0", "Q4_1", "Q4_K") else BYTES
 
 
 def group_bytes(form: int, blocks: int) -> int:
@@ -65,53 +66,14 @@ class Codes:
     """uint8 [rows, blocks, 32]"""
     scales: Array
     """float16 [rows, blocks]"""
-    lows: Array
-    """Likewise; of NIBBLES only."""
+    lows: Array | None = None
+    """Likewise; of NIBBLES and FIVES."""
+    sizes: Array | None = None
+    """int8 [rows, blocks, 2]; of SIXES."""
 
 
-def read_codes(kind: str, rows: Array) -> Codes:
-    """Raw blocks of a file, uint8 [rows, bytes], of one of AS_THEY_ARE; ValueError as `_finite`."""
-    if kind == "Q4_K":
-        return _read_q4_k(rows)
-    size = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}[kind]
-    blocks = rows.reshape(len(rows), -1, size)
-    heads = 4 if kind == "Q4_1" else 2
-    numbers = np.ascontiguousarray(blocks[..., :heads]).view(np.float16)
-    codes = blocks[..., heads:]
-    scales = numbers[..., 0]
-    if kind == "Q8_0":
-        return Codes(BYTES, codes ^ np.uint8(128), scales, scales)
-    halves = np.concatenate([codes & 15, codes >> 4], axis=-1)
-    lows = numbers[..., 1] if kind == "Q4_1" else scales * np.float16(-8)
-    return Codes(NIBBLES, halves, scales, lows)
-
-
-def _read_q4_k(rows: Array) -> Codes:
-    """8 blocks of 32 codes share two float16, and have 6 bits of scale and of low each:
-
-        d, dmin | 12 bytes | 4 x (32 bytes: low halves are codes of a block, high ones of the next)
-        the 12 bytes:  block i < 4    scale: byte i; low: byte i + 4; of both the lower 6 bits
-                       block 4 + i    scale, low: halves of byte i + 8; above them the upper 2 bits
-                                      of the bytes i and i + 4
-
-    A number is code * (d * scale) - dmin * low; the products are rounded to float16."""
-    whole = rows.reshape(len(rows), -1, 144)
-    factors = np.ascontiguousarray(whole[..., :4]).view(np.float16).astype(np.float32)
-    first, second, third = whole[..., 4:8], whole[..., 8:12], whole[..., 12:16]
-    scales = np.concatenate([first & 63, third & 15 | first >> 6 << 4], axis=-1)
-    lows = np.concatenate([second & 63, third >> 4 | second >> 6 << 4], axis=-1)
-    codes = whole[..., 16:].reshape(len(rows), -1, 4, 1, BLOCK)
-    codes = np.concatenate([codes & 15, codes >> 4], axis=3)
-    return Codes(
-        NIBBLES,
-        codes.reshape(len(rows), -1, BLOCK),
-        _finite(scales * factors[..., :1]).reshape(len(rows), -1),
-        _finite(lows * -factors[..., 1:]).reshape(len(rows), -1),
-    )
-
-
-def _finite(numbers: Float32) -> Array:
-    """As float16. ValueError beyond its range."""
+def as_float16(numbers: Float32) -> Array:
+    """ValueError for what is not finite, or beyond its range."""
     with np.errstate(over="ignore"):
         rounded = numbers.astype(np.float16)
     if not np.isfinite(rounded).all():
@@ -120,34 +82,47 @@ def _finite(numbers: Float32) -> Array:
 
 
 def make_codes(matrix: Float32) -> Codes:
-    """Float32 [rows, inputs] rounded to codes of 8 bits; short rows are filled up with zeros."""
+    """Float32 [rows, inputs] rounded to BYTES; short rows are filled up with zeros. ValueError as
+    `as_float16`."""
     rows, inputs = matrix.shape
     padded = np.zeros((rows, count_blocks(inputs), BLOCK), np.float32)
     padded.reshape(rows, -1)[:, :inputs] = matrix
-    scales = _finite(np.abs(padded).max(axis=-1) / _LARGEST)
+    scales = as_float16(np.abs(padded).max(axis=-1) / _LARGEST)
     wide = scales.astype(np.float32)
     inverse = np.divide(1, wide, out=np.zeros_like(wide), where=wide > 0)
     whole = np.clip(np.rint(padded * inverse[..., None]), -127, 127)
-    return Codes(BYTES, (whole + 128).astype(np.uint8), scales, scales)
+    return Codes(BYTES, (whole + 128).astype(np.uint8), scales)
 
 
 def pack_codes(found: Codes) -> Array:
     """uint8 [groups, group bytes]; missing rows of the last group are zero."""
     rows, blocks, _ = found.codes.shape
-    groups, form = -(-rows // LANES), found.form
-    quads = _side_by_side(found.codes, groups).reshape(groups, LANES, blocks, 8, 4)
-    quads = quads.transpose(0, 2, 3, 1, 4)  # group, block, quad, row, step
-    if form == NIBBLES:
-        quads = quads[:, :, :4] | quads[:, :, 4:] << 4
-    numbers = [found.scales, found.lows] if form == NIBBLES else [found.scales]
-    scales = np.stack([_side_by_side(each, groups) for each in numbers])
-    scales = np.ascontiguousarray(scales.transpose(1, 3, 0, 2))  # group, block, which, row
-    packed = np.zeros((groups, group_bytes(form, blocks)), np.uint8)
-    whole = packed[:, : blocks * BLOCK_BYTES[form]].reshape(groups, blocks, BLOCK_BYTES[form])
-    whole[..., : CODE_BYTES[form]] = quads.reshape(groups, blocks, -1)
-    whole[..., CODE_BYTES[form] :] = scales.view(np.uint8).reshape(groups, blocks, -1)
-    packed[:, : blocks * BLOCK_BYTES[form]] = whole.reshape(groups, -1)
+    groups = -(-rows // LANES)
+    quads = _side_by_side(found.codes, groups).reshape(groups, LANES, blocks, QUADS, 4)
+    registers = _fill_registers(found.form, quads.transpose(0, 2, 3, 1, 4))
+    parts = [each.reshape(groups, blocks, -1) for each in registers]
+    numbers = [found.scales] + ([] if found.lows is None else [found.lows])
+    if found.sizes is not None:
+        numbers += [found.sizes[..., 0], found.sizes[..., 1]]
+    for each in numbers:
+        beside = _side_by_side(each, groups).transpose(0, 2, 1)  # group, block, row
+        parts.append(np.ascontiguousarray(beside).view(np.uint8))
+    packed = np.zeros((groups, group_bytes(found.form, blocks)), np.uint8)
+    whole = np.concatenate(parts, axis=-1).reshape(groups, -1)
+    packed[:, : whole.shape[1]] = whole
     return packed
+
+
+def _fill_registers(form: int, quads: Array) -> list[Array]:
+    """Codes [group, block, quad, row, step] as registers [group, block, register, row, step]."""
+    if form == BYTES:
+        return [quads]
+    registers, bits = [quads[:, :, :4] & 15 | quads[:, :, 4:] << 4], UPPER_BITS[form]
+    for plane in range(bits):
+        upper = quads[:, :, plane * QUADS // bits : (plane + 1) * QUADS // bits] >> 4
+        placed = (upper[:, :, i] << bits * i for i in range(QUADS // bits))
+        registers.append(np.bitwise_or.reduce(list(placed)))
+    return registers
 
 
 def _side_by_side(values: Array, groups: int) -> Array:

@@ -2,12 +2,15 @@
 
     sum[t][row]  =  sum over blocks of  scale[row] * (x scale[t] * dot)  +  low[row] * x total[t]
     dot          =  sum over 32 k of  code[row][k] * x code[t][k]             an exact whole number
+                    SIXES: of the sums over 16 k each, times its size
 
 Token rows are quantized the same way, to signed codes of 8 bits for each 32 numbers (`blockrows`):
 
     codes     int8 [tiles][blocks][T][32]
-    factors   float32 [tiles][blocks][3][T]: scale; scale * sum of codes; and, as int32, -128 * sum
-              of codes, where the dots of BYTES begin: their codes are 128 too large
+    factors   float32 [tiles][blocks][5][T]: scale; scale * sum of codes; then as int32 where dots
+              begin whose codes are too large: BYTES -128 * sum; SIXES -32 * sum of each half
+
+A dot of SIXES is at most 2 * 16 * 32 * 127 * 128, less than 2**24: float32 holds it exactly.
 
 Each of the T x 16 sums is one chain of fused multiply-adds in the order of blocks, so it depends on
 its own row of weights and its own token only. Dots are exact, so how they are computed is free:
@@ -26,15 +29,25 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BLOCK_BYTES, BYTES, CODE_BYTES, NIBBLES
+from tokenix.drivers.cpu.blockcodes import Block, read_block
+from tokenix.drivers.cpu.blocks import (
+    ALIGNMENT,
+    BLOCK,
+    BLOCK_BYTES,
+    BYTES,
+    FACTORS,
+    FIVES,
+    FORMS,
+    NIBBLES,
+    QUADS,
+    SIXES,
+)
 from tokenix.drivers.cpu.jit import bare, cgutils, entry_point, has_vnni, intrinsic
 from tokenix.drivers.cpu.lanes import (
-    F16,
     F32,
     I8,
     I32,
     I64,
-    LANES,
     VF32,
     VI32,
     call_address,
@@ -49,12 +62,9 @@ from tokenix.drivers.cpu.lanes import (
 )
 from tokenix.drivers.cpu.workspace import MAX_COLUMNS
 
-LINE = 64
-"""Bytes of a cache line."""
-
-_QUADS = BLOCK // 4
+_BEGINS = {NIBBLES: (), FIVES: (), SIXES: (3, 4), BYTES: (2,)}
+"""Which factors are where dots begin."""
 _NOTHING = ir.Constant(I64, 0)
-_VF16 = ir.VectorType(F16, LANES)
 _BYTES64 = ir.VectorType(I8, 64)
 
 
@@ -74,17 +84,6 @@ def dot_codes(b: Any, vnni: bool, total: Any, weights: Any, four: Any) -> Any:
     return total
 
 
-def _load_codes(b: Any, form: int, at: Any) -> list[Any]:
-    """The weights of a block, 16 rows of 4 k in each of 8 registers."""
-    stored = CODE_BYTES[form] // LINE
-    whole = [load(b, VI32, at, LINE * i, 32) for i in range(stored)]
-    if form == BYTES:
-        return whole
-    half = fill(VI32, 0x0F0F0F0F)
-    low = [b.and_(each, half) for each in whole]
-    return low + [b.and_(b.lshr(each, fill(VI32, 4)), half) for each in whole]
-
-
 def _fetch_ahead(b: Any, at_ahead: Any, lines: Any) -> None:
     """Ask for the next cache lines of what is read later."""
     address = b.load(at_ahead)
@@ -98,25 +97,34 @@ def _if(b: Any, relation: str, x: Any, y: Any, number: Any) -> Any:
     return b.select(b.icmp_signed(relation, x, y), number, _NOTHING)
 
 
+def _emit_dot(b: Any, form: int, vnni: bool, block: Block, at_code: Any, begins: list[Any]) -> Any:
+    """Of the block's rows with a token: int32. begins: where the dot of each part begins, a scalar
+    or None."""
+    parts = []
+    for part, begin in enumerate(begins):
+        dot = fill(VI32, 0) if begin is None else splat(b, begin)
+        each = QUADS // len(begins)
+        for quad in range(part * each, (part + 1) * each):
+            dot = dot_codes(b, vnni, dot, block.codes[quad], load(b, I32, at_code, 4 * quad))
+        parts.append(b.mul(dot, block.sizes[part]) if block.sizes else dot)
+    return parts[0] if len(parts) == 1 else b.add(*parts)
+
+
 def _emit_block(b: Any, form: int, vnni: bool, sums: list[Any], places: list[Any]) -> None:
     """A block of the group, for each of the tile's rows."""
     at_w, at_code, at_factor = places
-    columns = len(sums)
-    weights = _load_codes(b, form, at_w)
-    scale = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form], 32), VF32)
-    if form == NIBBLES:
-        low = b.fpext(load(b, _VF16, at_w, CODE_BYTES[form] + 32, 32), VF32)
+    block = read_block(b, form, at_w)
     for t, total in enumerate(sums):
-        dot = fill(VI32, 0)
-        if form == BYTES:
-            dot = splat(b, load(b, I32, at_factor, 4 * (2 * columns + t)))
-        for quad in range(_QUADS):
-            four = load(b, I32, at_code, BLOCK * t + 4 * quad)
-            dot = dot_codes(b, vnni, dot, weights[quad], four)
-        own = b.fmul(scale, splat(b, load(b, F32, at_factor, 4 * t)))
+
+        def factor(kind: Any, which: int, t: int = t) -> Any:
+            return load(b, kind, at_factor, 4 * (which * len(sums) + t))
+
+        begins = [factor(I32, which) for which in _BEGINS[form]] or [None]
+        dot = _emit_dot(b, form, vnni, block, shift(b, at_code, BLOCK * t), begins)
+        own = b.fmul(block.scale, splat(b, factor(F32, 0)))
         value = fma(b, b.sitofp(dot, VF32), own, b.load(total))
-        if form == NIBBLES:
-            value = fma(b, low, splat(b, load(b, F32, at_factor, 4 * (columns + t))), value)
+        if block.low is not None:
+            value = fma(b, block.low, splat(b, factor(F32, 1)), value)
         b.store(value, total)
 
 
@@ -135,7 +143,7 @@ def _emit_tile(
         _fetch_ahead(b, at_more, more_lines)
         places = (at_w, at_code, at_factor)
         _emit_block(b, form, vnni, sums, [b.load(place) for place in places])
-        steps = (BLOCK_BYTES[form], len(sums) * BLOCK, 12 * len(sums))
+        steps = (BLOCK_BYTES[form], len(sums) * BLOCK, 4 * FACTORS * len(sums))
         for place, step in zip(places, steps, strict=True):
             b.store(shift(b, b.load(place), step), place)
 
@@ -180,7 +188,7 @@ def _any_tiles(
     typing: Any, form: Any, columns: Any, w: Any, codes: Any, factors: Any, out: Any, groups: Any,
     tiles: Any, blocks: Any, stride: Any, adding: Any, lines: Any, more: Any, more_lines: Any,
 ) -> Any:  # fmt: skip
-    """Tiles of either format and any width, each in code of its own."""
+    """Tiles of any format and any width, each in code of its own."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         vnni = has_vnni(context)
@@ -189,7 +197,7 @@ def _any_tiles(
             widest = range(1, MAX_COLUMNS + 1)
             switch(b, args[1], widest, lambda columns: _emit(b, form, columns, vnni, args[2:]))
 
-        switch(b, args[0], (NIBBLES, BYTES), widths)
+        switch(b, args[0], FORMS, widths)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 14), codegen

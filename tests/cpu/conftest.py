@@ -20,7 +20,7 @@ from tokenix.drivers.cpu.step import Chunk, ModelStep
 from tokenix.drivers.cpu.team import set_threads
 from tokenix.drivers.kvkind import KV_KINDS
 from tokenix.models.config import ModelConfig, RopeConfig
-from tokenix.models.ggml_types import dequantize
+from tokenix.models.ggml_types import BY_NAME, dequantize
 from tokenix.models.tensor_names import expected_shapes
 
 TINY = ModelConfig(
@@ -48,6 +48,8 @@ FAMILIES = {
         TINY, architecture="qwen3", qk_norm=True, head_dim=32, rms_eps=1e-6, rope=WIDE_ROPE
     ),
 }
+SUPER = replace(TINY, hidden=256, heads=8, head_dim=32, ffn=256, rope=WIDE_ROPE)
+"""Wide enough for blocks of 256."""
 CODED = [kind for kind in KV_KINDS if FORMATS[kind].kind != PLAIN]
 """Formats of keys and values that are made of codes and scales."""
 
@@ -81,17 +83,43 @@ class RandomWeights:
         return "F32", tensor.reshape(len(tensor) if tensor.ndim == 2 else 1, -1).view(np.uint8)
 
 
+def super_blocks(kind, shape, deviation, rng):
+    """A matrix of blocks of 256, which `gguf` only reads: any bytes are some, but for the float16
+    that they begin or end with, by which the numbers have this deviation."""
+    rows, blocks = shape[0], shape[1] // 256
+    raw = rng.integers(0, 256, (rows, blocks, BY_NAME[kind].block_bytes), np.uint8)
+    lows = {"Q4_K": 7.5, "Q5_K": 15.5}.get(kind)
+    factors = raw[..., -2:] if lows is None else raw[..., :4]
+
+    def scale_by(scales):
+        both = scales if lows is None else np.concatenate([scales, lows * scales], axis=-1)
+        factors[:] = np.ascontiguousarray(both, "<f2").view(np.uint8)
+        return raw.reshape(rows, -1)
+
+    ones = np.ones((rows, blocks, 1))
+    size = dequantize(scale_by(ones), kind).std()
+    return scale_by(ones * rng.uniform(0.5, 1.5, ones.shape) * deviation / size)
+
+
 class QuantizedWeights(RandomWeights):
     """Matrices as a file of mixed types has them, by turns."""
 
-    KINDS = ("Q4_1", "Q8_0", "Q4_0", "F32")
+    KINDS = ("Q4_1", "Q8_0", "Q5_0", "Q4_0", "F32", "Q5_1")
+    SUPER_KINDS = ("Q6_K", "Q5_K", "Q4_K", "Q3_K")
+    """Of matrices that are wide enough."""
 
     def __init__(self, config, seed=0):
         super().__init__(config, seed)
         self.raw = {}
+        rng = np.random.default_rng(seed)
         for i, (name, tensor) in enumerate(self.tensors.items()):
-            kind = self.KINDS[i % len(self.KINDS)]
-            if tensor.ndim == 2 and kind != "F32" and tensor.shape[1] % 32 == 0:
+            if tensor.ndim != 2 or tensor.shape[1] % 32:
+                continue
+            kinds = self.KINDS if tensor.shape[1] % 256 else (*self.SUPER_KINDS, *self.KINDS)
+            kind = kinds[i % len(kinds)]
+            if kind in self.SUPER_KINDS:
+                self.raw[name] = kind, super_blocks(kind, tensor.shape, tensor.std(), rng)
+            elif kind != "F32":
                 self.raw[name] = kind, quantize(tensor, GGMLQuantizationType[kind])
 
     def float32(self, name):
@@ -137,10 +165,14 @@ class Model:
 WEIGHTS = {"f16": RandomWeights, "bf16": RandomWeights, "native": QuantizedWeights}
 
 
-@pytest.fixture(scope="session", params=WEIGHTS)
+TINIES = {**{kind: (TINY, kind) for kind in WEIGHTS}, "super-blocks": (SUPER, "native")}
+
+
+@pytest.fixture(scope="session", params=TINIES)
 def tiny(request):
     """A model of each way to keep weights."""
-    return Model(TINY, WEIGHTS[request.param](TINY), dense=request.param)
+    config, dense = TINIES[request.param]
+    return Model(config, WEIGHTS[dense](config), dense=dense)
 
 
 @pytest.fixture

@@ -3,37 +3,42 @@
 import numpy as np
 import pytest
 
-from tokenix.drivers.cpu import blockrows, blocks, blocktile
+from tokenix.drivers.cpu import blockrows, blocks, blocktile, blocktypes
 from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.blockrows import Rows8
 from tokenix.drivers.cpu.jit import kernel
 from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.cpu.workspace import MAX_COLUMNS
 from tokenix.models.ggml_types import dequantize
-from tokenix.tests.cpu.conftest import here_and_with_avx2
+from tokenix.tests.cpu.conftest import here_and_with_avx2, super_blocks
 
 gguf = pytest.importorskip("gguf")
 
-KINDS = ("Q4_0", "Q4_1", "Q8_0")
-
-
-def raw_super_blocks(rows, inputs, rng):
-    """Q4_K, which `gguf` only reads: any bytes are some, but for the two float16."""
-    raw = rng.integers(0, 256, (rows, inputs // 256, 144), np.uint8)
-    raw[..., :4] = rng.uniform(0.001, 0.1, (rows, inputs // 256, 2)).astype("<f2").view(np.uint8)
-    return raw.reshape(rows, -1)
+KINDS = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q3_K", "Q8_0")
+ROUNDED = ("Q4_K", "Q5_K")
+"""Whose scales are products that do not fit into float16."""
+MOST = {blocks.NIBBLES: 15, blocks.FIVES: 31, blocks.SIXES: 63, blocks.BYTES: 255}
+"""The largest code."""
 
 
 def raw_blocks(kind, rows, inputs, rng):
     matrix = rng.standard_normal((rows, inputs)).astype(np.float32)
-    return gguf.quants.quantize(matrix, gguf.GGMLQuantizationType[kind])
+    if not kind.endswith("_K"):
+        return gguf.quants.quantize(matrix, gguf.GGMLQuantizationType[kind])
+    return super_blocks(kind, (rows, inputs), 1.0, rng)
+
+
+def width_of(kind):
+    return 512 if kind.endswith("_K") else 96
 
 
 def values(found):
     """What codes stand for, float32 [rows, blocks, 32]."""
     scales = found.scales.astype(np.float32)[..., None]
-    if found.form == blocks.NIBBLES:
+    if found.lows is not None:
         return found.codes * scales + found.lows.astype(np.float32)[..., None]
+    if found.sizes is not None:
+        return (found.codes.astype(np.float32) - 32) * (scales * np.repeat(found.sizes, 16, -1))
     return (found.codes.astype(np.float32) - 128) * scales
 
 
@@ -48,24 +53,30 @@ def packed_blob(found):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_codes_of_a_file_are_kept_as_they_are(kind, seed):
-    raw = raw_blocks(kind, 5, 96, np.random.default_rng(seed))
-    found = blocks.read_codes(kind, raw)
-    expected = dequantize(raw, kind)
-    largest = np.abs(expected).max()
-    np.testing.assert_allclose(values(found).reshape(5, 96), expected, atol=1e-6 * largest)
+    width = width_of(kind)
+    raw = raw_blocks(kind, 5, width, np.random.default_rng(seed))
+    found, expected = blocktypes.read_codes(kind, raw), dequantize(raw, kind)
+    assert blocktypes.keeps(kind) and blocktypes.format_of(kind) == found.form
+    wrong = np.abs(values(found) - expected.reshape(5, -1, 32)).max(axis=-1)
+    most = np.abs(expected).max()
+    if kind in ROUNDED:
+        most = np.abs(found.scales.astype("f4")) * 31 + np.abs(found.lows.astype("f4"))
+    assert (wrong <= most * (2**-11 * 1.01 if kind in ROUNDED else 1e-6)).all()
+    assert len(np.unique(found.codes)) >= min(8, width // 32)
 
 
-def test_super_countare_read_as_blocks(seed):
-    raw = raw_super_blocks(5, 512, np.random.default_rng(seed))
-    found = blocks.read_codes("Q4_K", raw)
-    expected = dequantize(raw, "Q4_K").reshape(5, 16, 32)
-    assert found.form == blocks.NIBBLES
-    wrong = np.abs(values(found) - expected).max(axis=-1)
-    most = np.abs(found.scales.astype("f4")) * 15 + np.abs(found.lows.astype("f4"))
-    assert (wrong <= 2**-11 * 1.01 * most).all()
+@pytest.mark.parametrize(("kind", "scale"), [("Q4_K", 60000.0), ("Q5_K", np.inf), ("Q5_0", 5000.0)])
+def test_scales_beyond_float16_are_refused(kind, scale):
+    raw = raw_blocks(kind, 1, 256, np.random.default_rng(0))
+    raw[0, :2] = np.array([scale], "<f2").view(np.uint8)
+    raw[0, 4:16] = 63
     with pytest.raises(ValueError, match="float16"):
-        raw.reshape(5, 2, 144)[0, 0, :2] = np.array([60000.0], "<f2").view(np.uint8)
-        blocks.read_codes("Q4_K", raw)
+        blocktypes.read_codes(kind, raw)
+
+
+def test_other_types_are_rounded():
+    for kind in ("F32", "F16", "Q2_K", "IQ4_NL"):
+        assert not blocktypes.keeps(kind) and blocktypes.format_of(kind) == blocks.BYTES
 
 
 def test_floats_are_rounded_to_a_127th_of_their_block(seed):
@@ -88,11 +99,11 @@ def test_a_weight_that_no_scale_covers_is_refused(bad):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_is_read_back_from_a_packed_matrix(kind, seed):
     """20 rows: the second group is not full."""
-    raw = raw_blocks(kind, 20, 64, np.random.default_rng(seed))
-    found = blocks.read_codes(kind, raw)
+    width = width_of(kind)
+    found = blocktypes.read_codes(kind, raw_blocks(kind, 20, width, np.random.default_rng(seed)))
     blob, entries = packed_blob(found)
     for row in (0, 7, 15, 16, 19):
-        x = np.empty(64, np.float32)
+        x = np.empty(width, np.float32)
         blockrows.embed_row(blob, entries, row, x)
         np.testing.assert_allclose(x, values(found)[row].reshape(-1), rtol=1e-6, atol=1e-7)
 
@@ -107,7 +118,7 @@ def token_rows(count, width, columns, seed):
     x = (rng.standard_normal((count, width)) * 10.0 ** rng.integers(-3, 3, (count, 1))).astype("f4")
     tiles, n = -(-count // columns), width // 32
     rows = Rows8(
-        np.zeros((tiles, n, columns, 32), np.int8), np.zeros((tiles, n, 3, columns), np.float32)
+        np.zeros((tiles, n, columns, 32), np.int8), np.zeros((tiles, n, 5, columns), np.float32)
     )
     for row in range(count):
         blockrows.quantize_row(x[row].ctypes.data, rows, row)
@@ -127,7 +138,9 @@ def test_a_token_row_is_quantized_as_numpy_does(seed):
             scale = most * np.float32(1 / 127)
             assert factors[k, 0] == scale
             assert factors[k, 1] == scale * np.float32(total)
-            assert factors[k, 2:3].view(np.int32)[0] == -128 * total
+            halves = expected.astype(np.int32).reshape(2, 16).sum(axis=-1)
+            begins = [-128 * total, *(-32 * halves)]
+            assert factors[k, 2:].view(np.int32).tolist() == begins
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -145,7 +158,7 @@ def empty_rows(width, columns):
     """A tile."""
     count = -(-width // 32)
     return Rows8(
-        np.zeros((1, count, columns, 32), np.int8), np.zeros((1, count, 3, columns), np.float32)
+        np.zeros((1, count, columns, 32), np.int8), np.zeros((1, count, 5, columns), np.float32)
     )
 
 
@@ -198,6 +211,15 @@ def multiply(function, blob, entries, rows, out, parts, adding, lines):
     )  # fmt: skip
 
 
+def plain_dot(found, k, token):
+    """Of each row's block with 32 codes, a whole number."""
+    zero = {blocks.BYTES: 128, blocks.SIXES: 32}.get(found.form, 0)
+    products = (found.codes[:, k].astype(np.int64) - zero) * token.astype(np.int64)
+    if found.sizes is not None:
+        products = products.reshape(-1, 2, 16) * found.sizes[:, k, :, None].astype(np.int64)
+    return products.reshape(len(products), -1).sum(axis=-1)
+
+
 def plain_multiply(found, rows, count):
     """The sums that `blocktile` documents, for each row and output."""
     columns = rows.codes.shape[2]
@@ -205,40 +227,64 @@ def plain_multiply(found, rows, count):
     for row in range(count):
         factors = rows.factors[row // columns, :, :, row % columns]
         for k in range(found.codes.shape[1]):
-            codes = found.codes[:, k].astype(np.int64)
-            if found.form == blocks.BYTES:
-                codes = codes - 128
-            dot = codes @ rows.codes[row // columns, k, row % columns].astype(np.int64)
+            dot = plain_dot(found, k, rows.codes[row // columns, k, row % columns])
             own = found.scales[:, k].astype(np.float32) * factors[k, 0]
             sums[row] = fma(dot.astype(np.float32), own, sums[row])
-            if found.form == blocks.NIBBLES:
+            if found.lows is not None:
                 low = found.lows[:, k].astype(np.float32)
                 sums[row] = fma(low, np.broadcast_to(factors[k, 1], low.shape), sums[row])
     return sums
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("columns", range(1, MAX_COLUMNS + 1))
-def test_a_tile_has_the_bits_of_numpy(kind, columns, seed):
-    found = blocks.read_codes(kind, raw_blocks(kind, 20, 96, np.random.default_rng(seed)))
+def check_tiles(found, rows, count):
     blob, entries = packed_blob(found)
-    count = 2 * columns + 1
-    _, rows = token_rows(count, 96, columns, seed)
-    out = np.zeros((3 * columns, 32), np.float32)
-    parts = np.array([[blob.ctypes.data, 0, blob.ctypes.data]] * 2)
+    columns = rows.codes.shape[2]
+    out = np.zeros((len(rows.codes) * columns, 32), np.float32)
+    parts = np.array([[blob.ctypes.data] + [0] * (len(rows.codes) - 1)] * 2)
     function = blocktile.tile_function()
     multiply(function, blob, entries, rows, out, parts, 0, 2)
     expected = plain_multiply(found, rows, count)
-    assert (out[:count, :20].view(np.int32) == expected.view(np.int32)).all()
+    width = len(found.codes)
+    assert (out[:count, :width].view(np.int32) == expected.view(np.int32)).all()
     multiply(function, blob, entries, rows, out, parts, 1, 0)
-    assert (out[:count, :20] == expected + expected).all()
+    assert (out[:count, :width] == expected + expected).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("columns", range(1, MAX_COLUMNS + 1))
+def test_a_tile_has_the_bits_of_numpy(kind, columns, seed):
+    width = width_of(kind)
+    found = blocktypes.read_codes(kind, raw_blocks(kind, 20, width, np.random.default_rng(seed)))
+    count = 2 * columns + 1
+    check_tiles(found, token_rows(count, width, columns, seed)[1], count)
+
+
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("form", MOST)
+def test_the_largest_codes_do_not_overflow(form, low):
+    """All codes, sizes and token codes at their ends, of either sign."""
+    few = (2, 3)
+    ones = np.ones(few, np.float16)
+    found = blocks.Codes(
+        form,
+        np.full((*few, 32), 0 if low else MOST[form], np.uint8),
+        ones,
+        ones if form in (blocks.NIBBLES, blocks.FIVES) else None,
+        np.full((*few, 2), -128, np.int8) if form == blocks.SIXES else None,
+    )
+    rows = Rows8(np.zeros((1, 3, 2, 32), np.int8), np.zeros((1, 3, 5, 2), np.float32))
+    for row, number in enumerate((1, -1)):
+        x = np.full(96, number, np.float32)
+        blockrows.quantize_row(x.ctypes.data, rows, row)
+    assert np.abs(rows.codes).min() == 127
+    check_tiles(found, rows, 2)
 
 
 PROGRAM = """
 import hashlib
-from tokenix.tests.cpu.conftest import TINY, Model, QuantizedWeights
+from tokenix.tests.cpu.conftest import SUPER, Model, QuantizedWeights
 from tokenix.drivers.cpu.jit import has_vnni, host_context
-model = Model(TINY, QuantizedWeights(TINY), dense="native")
+model = Model(SUPER, QuantizedWeights(SUPER), dense="native")
 logits = model.all_logits(0, list(range(50)), 11)
 print(has_vnni(host_context()), hashlib.sha256(logits.tobytes()).hexdigest())
 """

@@ -133,5 +133,5 @@ def test_a_poisoned_key_reaches_the_logits(kv, dense, tokens):
 
 
 def test_a_larger_page_gives_the_same_bits(tiny, tokens):
-    wide = Model(FAMILIES["llama"], tiny.weights, dense=tiny.dense, frames=48, page_tokens=32)
+    wide = Model(tiny.config, tiny.weights, dense=tiny.dense, frames=48, page_tokens=32)
     assert same(wide.all_logits(0, tokens, 29), tiny.all_logits(0, tokens))
