@@ -36,7 +36,8 @@ RUNNING = 256
 LINES, COLUMNS = 50, 160
 LOOKS_PER_S = 2
 STEP_S = 0.02
-SETTLE_S = 3.0
+SETTLE_S = 5.0
+"""From the first that is drawn: ten looks, in which imports and first paintings end."""
 START_S = 60.0
 PATIENT = {f"target_{qos}_s": 1e6 for qos in ("interactive", "stream", "batch", "idle")}
 TUNABLES = {**PATIENT, "max_running": float(RUNNING), "queue_limit": 1e6, "step_tokens": 16_384.0}
@@ -50,7 +51,9 @@ class Line:
 
     processes: int
     cpu_share: float
-    """Of one core, for two looks a second."""
+    """Of one core, for two looks a second, once the program has settled; starting is not in it."""
+    cpu_share_most: float
+    """In the dearest of the slices of that time."""
     look_ms: float
     """Of the kernel's thread for each look, on the processor."""
     pass_alone_ms: float
@@ -85,19 +88,19 @@ def measure(
 def measure_size(size: int, rounds: int, slice_s: float) -> Line:
     alone, watched = [], []
     with _served(size) as (k, path), _top(path) as program:
-        spent_s = _process_cpu_s(program.pid)
-        whole = _slice(k, rounds * slice_s)
-        share = (_process_cpu_s(program.pid) - spent_s) / whole.seconds
+        settled = [_slice(k, slice_s, program.pid) for _ in range(rounds)]
         for _ in range(rounds):
             program.send_signal(signal.SIGSTOP)
-            alone.append(_slice(k, slice_s))
+            alone.append(_slice(k, slice_s, program.pid))
             program.send_signal(signal.SIGCONT)
-            watched.append(_slice(k, slice_s))
+            watched.append(_slice(k, slice_s, program.pid))
         assert program.poll() is None, "the program has ended"
     free, busy = (statistics.median(each.pass_s for each in kind) for kind in (alone, watched))
     kernel = statistics.median(each.kernel_share for each in alone)
-    look_s = (whole.kernel_share - kernel) / LOOKS_PER_S
-    return Line(size, share, 1e3 * look_s, 1e3 * free, 1e3 * busy, busy / free)
+    look_s = (statistics.fmean(each.kernel_share for each in settled) - kernel) / LOOKS_PER_S
+    shares = [each.program_share for each in settled]
+    share, most = statistics.fmean(shares), max(shares)
+    return Line(size, share, most, 1e3 * look_s, 1e3 * free, 1e3 * busy, busy / free)
 
 
 @contextmanager
@@ -157,18 +160,22 @@ def _drain(terminal: int, drawn: threading.Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    seconds: float
     pass_s: float
     kernel_share: float
     """Of one core, of the kernel's thread."""
+    program_share: float
+    """And of the program."""
 
 
-def _slice(k: Syscalls, seconds: float) -> _Slice:
-    steps, spent_s, began_s = k.vmstat()["steps"], _kernel_cpu_s(), time.monotonic()
+def _slice(k: Syscalls, seconds: float, program: int) -> _Slice:
+    """A stretch of time in which nothing is done here."""
+    steps, began_s = k.vmstat()["steps"], time.monotonic()
+    kernel_s, program_s = _kernel_cpu_s(), _process_cpu_s(program)
     time.sleep(seconds)
     passed_s = time.monotonic() - began_s
-    spent_s = _kernel_cpu_s() - spent_s
-    return _Slice(passed_s, passed_s / (k.vmstat()["steps"] - steps), spent_s / passed_s)
+    kernel_s, program_s = _kernel_cpu_s() - kernel_s, _process_cpu_s(program) - program_s
+    steps = k.vmstat()["steps"] - steps
+    return _Slice(passed_s / steps, kernel_s / passed_s, program_s / passed_s)
 
 
 def _kernel_cpu_s() -> float:

@@ -23,10 +23,11 @@ def top(
     if json:
         stdout.write_json(report.as_json())
         return OK
-    names = ("processes", "of a core", "a look", "a pass", "watched", "ratio")
-    head = "{:>9} {:>10} {:>9} {:>9} {:>9} {:>6}".format(*names)
+    names = ("processes", "of a core", "at most", "a look", "a pass", "watched", "ratio")
+    head = "{:>9} {:>10} {:>8} {:>9} {:>9} {:>9} {:>6}".format(*names)
     lines = [
-        f"{line.processes:>9} {100 * line.cpu_share:>9.1f}% {line.look_ms:>6.2f} ms "
+        f"{line.processes:>9} {100 * line.cpu_share:>9.1f}% {100 * line.cpu_share_most:>7.1f}% "
+        f"{line.look_ms:>6.2f} ms "
         f"{line.pass_alone_ms:>6.2f} ms {line.pass_watched_ms:>6.2f} ms {line.ratio:>6.3f}"
         for line in report.lines
     ]
