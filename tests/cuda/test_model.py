@@ -15,6 +15,7 @@ from tokenix.tests.cpu.conftest import FAMILIES, RandomWeights
 from tokenix.tests.cuda import rig
 from tokenix.tests.cuda.fake import twin_kernels
 from tokenix.tests.device.machine import GREEDY, Harness, Machine, same, words
+from tokenix.tests.models.tiny_models import write_gguf, write_hf
 
 pytestmark = pytest.mark.timeout(400)
 """The CPU driver may have to compile first."""
@@ -104,6 +105,22 @@ def test_the_shipped_model_draws_what_the_cpu_draws(fake):
         streams.append(proc.drawn)
     assert same(*streams, tolerance=1e-3)
     assert "Rome" in image.tokenizer.decode([one.token for one in streams[0]])
+
+
+@pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0", "Q4_K"])
+def test_files_of_both_formats_draw_what_the_cpu_draws(fake, tmp_path, kind):
+    """Blocks of 4 and 8 bits count as the numbers that they stand for."""
+    write_gguf(tmp_path / "tiny.gguf", kind=kind)
+    files = [tmp_path / "tiny.gguf"]
+    if kind in ("F32", "BF16"):
+        write_hf(tmp_path / "tiny", dtype=kind)
+        files.append(tmp_path / "tiny")
+    streams = [
+        drawn(make(image.config, image.weights), prompts=(3, 20))
+        for image in map(load_image, files)
+        for make in (on_gpu, on_cpu)
+    ]
+    assert all(equal(streams[0], other, tolerance=1e-3) for other in streams[1:])
 
 
 def test_a_graph_computes_what_it_was_captured_of(fake, monkeypatch):
