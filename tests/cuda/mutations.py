@@ -207,4 +207,9 @@ MUTATIONS = [
         "../../kernel/core.py", "write_behind(swaps,", "write_behind(False,",
         f"{INTIME}::test_pages_are_back_two_steps_before_the_reader_needs_the_next_token",
     ),
+    Mutation(
+        "one pass at a time",
+        "device.py", "            depth=2,\n", "            depth=1,\n",
+        f"{INTIME}::test_the_next_pass_is_there_before_the_one_before_has_ended",
+    ),
 ]  # fmt: skip

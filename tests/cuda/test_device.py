@@ -4,7 +4,8 @@ import pytest
 
 from tokenix.drivers.cuda.device import CudaDevice
 from tokenix.drivers.cuda.devicetables import DeviceTables
-from tokenix.drivers.cuda.driver import CudaError
+from tokenix.drivers.cuda.driver import CudaDriver, CudaError
+from tokenix.drivers.cuda.hostmemory import pinned_address
 from tokenix.drivers.ops import (
     CopyDone,
     CopyFailed,
@@ -47,6 +48,42 @@ def test_all_memory_is_given_back(fake):
     bench.device.submit(Forward(99, (row(1, [4], 3),)), 0.0)
     bench.close()
     assert (fake.used_bytes, fake.pinned_bytes, fake.handles) == (0, 0, 0)
+
+
+def test_a_page_is_one_run_of_bytes_of_all_layers(bench):
+    """K and V of 16 tokens in each layer, in the frame that the table names and in no other."""
+    arena, size = bench.device._arena, bench.device.info().frame_bytes
+    assert arena.at(9) - arena.at(8) == arena.shape.stride_bytes >= size
+    bench.do(Forward, ())
+    for pfn in range(32):
+        bench.frame(pfn)[:] = 0xA5
+    bench.draw(row(1, range(20)), tables=(TableDelta(1, 0, (8, 3)),))
+    assert not (bench.frame(8).view("u4") == 0xA5A5A5A5).any()
+    parts = bench.frame(3).view("u4").reshape(2 * 2, 16, 64)  # layers, K and V; tokens; numbers
+    written = (parts != 0xA5A5A5A5).all(2)
+    assert written[:, :4].all() and (parts[:, 4:] == 0xA5A5A5A5).all()
+    for pfn in set(range(32)) - {3, 8}:
+        assert (bench.frame(pfn) == 0xA5).all(), pfn
+
+
+def test_host_slots_are_pinned_as_one(fake, monkeypatch):
+    """And left to the machine again, in one piece."""
+    calls = []
+    for name in ("pin", "unpin"):
+        plain = getattr(CudaDriver, name)
+
+        def noted(driver, *args, name=name, plain=plain):
+            calls.append((name, *args))
+            plain(driver, *args)
+
+        monkeypatch.setattr(CudaDriver, name, noted)
+    bench = CudaBench()
+    slots = bench.device._slots
+    address = pinned_address(slots.memory)
+    assert ("pin", address, len(slots.memory)) in calls
+    assert len(slots.memory) == 16 * slots.padded_bytes
+    bench.close()
+    assert [call for call in calls if call[1] == address][1:] == [("unpin", address)]
 
 
 @pytest.mark.parametrize(

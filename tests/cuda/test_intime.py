@@ -124,6 +124,12 @@ def test_no_pass_waits_for_pages_on_their_way(story):
     assert steps - 3 < len(passes) <= steps + 1
 
 
+def test_the_next_pass_is_there_before_the_one_before_has_ended(story):
+    """Most are: a plan that pauses or resumes somebody waits for what is under way."""
+    passes = [one for one in story.sent if one.kind is Forward]
+    assert sum(Forward in one.busy for one in passes) > 0.9 * len(passes)
+
+
 def test_pages_leave_while_others_come(story):
     """Who makes room is on its way out at the same time."""
     assert [one for one in story.sent if one.kind is CopyIn and CopyOut in one.busy]
