@@ -74,7 +74,7 @@ class Llama:
         ))  # fmt: skip
 
 
-def build(cache: Cache, jobs: int) -> None:
+def build(cache: Cache, jobs: int = 1) -> None:
     """Unavailable without a compiler, cmake and ninja, or if it fails. Goes on where it was."""
     if all((cache.folder / "build" / "bin" / tool).exists() for tool in TOOLS):
         return

@@ -1,12 +1,12 @@
 """llama.cpp's logits for given tokens, on the same file: what quality is compared with.
 
     tokenix bench quality --tokens TOKENS.json
-    python -m tokenix.bench.compare.logits TOKENS.json LOGITS.npy [--weights Q4_1] [--threads 2]
+    python -m tokenix.bench.compare.logits TOKENS.json LOGITS.npy [--weights Q4_1 | --model FILE]
     tokenix bench quality --peer llama.cpp=LOGITS.npy
 
-TOKENS: rows of integers, of one length, each a text of its own. LOGITS: float32, [rows, length,
-vocabulary]; at each token those for the next one. A small program (`logits.cpp`) is linked to the
-libraries of the build that `llama.py` makes.
+TOKENS: rows of integers, of one length, each a text of its own. FILE: any other GGUF file. LOGITS:
+float32, [rows, length, vocabulary]; at each token those for the next one. A small program
+(`logits.cpp`) is linked to the libraries of the build that `llama.py` makes.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenix.bench.compare.llama import VERSION, WEIGHTS, Llama
+from tokenix.bench.compare.llama import VERSION, WEIGHTS, Llama, build
 from tokenix.bench.compare.peer import Cache, Unavailable, free_name
 
 SOURCE = Path(__file__).with_name("logits.cpp")
@@ -28,12 +28,14 @@ LIBRARIES = (
 )  # fmt: skip
 
 
-def write_logits(llama: Llama, tokens: NDArray[np.integer], path: Path, threads: int) -> None:
+def write_logits(
+    cache: Cache, model: Path, tokens: NDArray[np.integer], path: Path, threads: int
+) -> None:
     """Logits of `tokens` [rows, length] to a .npy file [rows, length, vocabulary], float32.
-    Unavailable if llama.cpp cannot be had, or does not load the model."""
-    llama.install()
-    program = _build(llama.cache)
-    vocabulary = _vocabulary(llama.gguf)
+    Unavailable if llama.cpp cannot be had, or does not load the model; OSError as `load_image`."""
+    build(cache)
+    program = _build(cache)
+    vocabulary = _vocabulary(model)
     rows, length = tokens.shape
     part = free_name(path)
     with part.open("wb") as file:
@@ -42,9 +44,9 @@ def write_logits(llama: Llama, tokens: NDArray[np.integer], path: Path, threads:
     with tempfile.NamedTemporaryFile() as given:
         given.write(np.ascontiguousarray(tokens, np.int32).tobytes())
         given.flush()
-        words = [str(program), str(llama.model), given.name, str(rows), str(length), str(threads),
+        words = [str(program), str(model), given.name, str(rows), str(length), str(threads),
                  str(part.resolve())]  # fmt: skip
-        llama.cache.step("logits", words)
+        cache.step("logits", words)
     part.rename(path)
 
 
@@ -77,7 +79,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="llama.cpp's logits for given tokens.")
     parser.add_argument("tokens", type=Path)
     parser.add_argument("logits", type=Path)
-    parser.add_argument("--weights", choices=WEIGHTS, default="Q4_1")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--weights", choices=WEIGHTS, default="Q4_1", help="of the shipped model")
+    which.add_argument("--model", type=Path, help="a GGUF file")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     cache = Cache(user_cache_path("tokenix") / "peers" / "llama")
@@ -86,7 +90,9 @@ def main() -> int:
         if tokens.ndim != 2:
             raise ValueError(f"{options.tokens}: rows of tokens, please, all of one length")
         llama = Llama(cache, resolve("smollm2"), options.weights)
-        write_logits(llama, tokens, options.logits, options.threads)
+        if options.model is None:
+            llama.install()
+        write_logits(cache, options.model or llama.model, tokens, options.logits, options.threads)
     except (OSError, ValueError, Unavailable) as why:
         print(f"logits: {why}", file=sys.stderr)
         return 1
