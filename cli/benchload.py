@@ -3,7 +3,7 @@
 import contextlib
 import json as jsonlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,12 +12,12 @@ from cyclopts import Parameter
 
 from tokenix.cli import stdout
 from tokenix.cli.checks import COUNT, NOT_NEGATIVE, POSITIVE
-from tokenix.cli.status import FAILED, OK, Failure, UsageError
+from tokenix.cli.status import FAILED, INTERRUPTED, OK, Failure, UsageError
 
 if TYPE_CHECKING:
     from tokenix.bench.load.clients import Clients
-    from tokenix.bench.load.record import Record
-    from tokenix.bench.load.run import Options
+    from tokenix.bench.load.run import Options, Report
+    from tokenix.cli.loadlines import LoadLines
 
 MaybePositive = Annotated[float | None, Parameter(validator=POSITIVE)]
 MaybeCount = Annotated[int | None, Parameter(validator=COUNT)]
@@ -164,22 +164,34 @@ def load(
         _check_page(html)
     try:
         options = _options(group, server, judging, clients, seed, warmup)
-        with _lines(out) as note, _watching() as watch:
-            report = running.run(options, watch, note)
+        with _lines(out) as lines, _watching() as watch:
+            note = None if lines is None else lines.note
+            report = running.run(options, watch, note, stoppable=True)
     except ValueError as problem:
         raise UsageError(str(problem)) from None
     summary = report.summary
-    if html is not None:
-        from tokenix.bench.load.page import write_page
-
-        write_page(report, html, " ".join(["tokenix", *sys.argv[1:]]))
     if json:
         stdout.write(jsonlib.dumps(summary, indent=2) + "\n")
     else:
         from tokenix.bench.load.table import table
 
         stdout.write(table(summary))
+    if html is not None:
+        _write_page(report, html)
+    if lines is not None and lines.problem is not None:
+        raise Failure(f"--out {out}: {lines.problem.strerror}; it ends after {lines.count} lines")
+    if summary["interrupted"]:
+        return INTERRUPTED
     return FAILED if summary["failed"] else OK
+
+
+def _write_page(report: "Report", path: Path) -> None:
+    from tokenix.bench.load.page import write_page
+
+    try:
+        write_page(report, path, " ".join(["tokenix", *sys.argv[1:]]))
+    except OSError as why:
+        raise Failure(f"--html {path}: {why.strerror}") from None
 
 
 def _options(
@@ -220,6 +232,8 @@ def _wants(judging: Judging) -> Any:
     from tokenix.bench.load.summary import Wants
 
     price = judging.usd_per_hour
+    if judging.prices is not None and not judging.machine:
+        raise UsageError("--prices has machines by their names; name one with --machine")
     if judging.machine:
         if price is not None:
             raise UsageError("--machine and --usd-per-hour both say the price; give one")
@@ -256,15 +270,14 @@ def _check_page(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _lines(out: Path | None) -> "Iterator[Callable[[Record], None] | None]":
-    """Writes each record as its request ends, so that an interrupted run leaves what it had."""
+def _lines(out: Path | None) -> "Iterator[LoadLines | None]":
     if out is None:
         yield None
         return
-    from tokenix.bench.load.record import as_json
+    from tokenix.cli.loadlines import LoadLines
 
-    with out.open("w", encoding="utf-8") as lines:
-        yield lambda record: print(jsonlib.dumps(as_json(record)), file=lines)
+    with LoadLines(out) as lines:
+        yield lines
 
 
 @contextlib.contextmanager

@@ -6,10 +6,12 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
+from rich.table import Column
 
 from tokenix.bench.load.player import Progress
 from tokenix.bench.metrics import percentile
 
+BAR_CELLS = 12
 LATEST = 50
 """First tokens whose median is shown."""
 
@@ -19,7 +21,8 @@ class LiveLoad:
 
     def __init__(self) -> None:
         self._bars = Bars(
-            TimeElapsedColumn(), BarColumn(24), TextColumn("{task.description}"),
+            TimeElapsedColumn(Column(no_wrap=True, min_width=7)), BarColumn(BAR_CELLS),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             console=Console(stderr=True), transient=True, auto_refresh=False,
         )  # fmt: skip
         self._task = self._bars.add_task("", total=None)
@@ -48,8 +51,11 @@ class LiveLoad:
         ttft = "-" if middle is None else f"{middle * 1e3:.0f} ms"
         words = (
             f"{now.ended} done  {now.streaming} streaming  {now.waiting} waiting  "
-            f"{now.refused} refused  {now.failed} failed  {self._pace:.0f} tok/s  TTFT {ttft}"
+            f"{self._pace:.0f} tok/s  TTFT {ttft}"
         )
+        for count, ending in ((now.refused, "refused"), (now.failed, "failed")):
+            if count:
+                words = f"{count} {ending}  {words}"
         self._bars.update(
             self._task, total=now.expected, completed=now.ended, description=words, refresh=True
         )

@@ -20,6 +20,14 @@ from tokenix.bench.load.spread import Spread, parse_spread
 
 Quantity = str | int | float
 """As `spread.py` reads it."""
+WITHOUT_TRACE = ("burstiness", "input_tokens", "output_tokens", "prefix_tokens", "turns")
+"""A trace has arrivals, lengths and prefixes of its own."""
+NEEDS = {
+    "rate_scale": "trace", "burstiness": "rate", "rate_to": "rate", "ramp_s": "rate_to",
+    "prefix_groups": "prefix_tokens", "think_s": "turns", "tool_share": "turns",
+    "tool_s": "tool_share", "stall_s": "stalled_share",
+}  # fmt: skip
+"""What has no effect without another one."""
 
 
 class Clients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,8 +96,20 @@ class Clients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"more than all readers of {self.name!r} stall or leave")
         if self.trace is not None and self.rate is not None:
             raise ValueError(f"{self.name!r} has a trace and a rate; give one")
-        if self.rate_to is not None and self.rate is None:
-            raise ValueError(f"{self.name!r} has rate_to; it needs a rate to begin with")
+        for field in WITHOUT_TRACE:
+            if self.trace is not None and self._given(field):
+                raise ValueError(f"{self.name!r} has a trace, and {field} is what the trace says")
+        for field, other in NEEDS.items():
+            if self._given(field) and not self._given(other):
+                raise ValueError(f"{self.name!r} has {field}; it has no effect without {other}")
+        for field in ("input_tokens", "output_tokens", "turns"):
+            if self.spread(field).high < 1:
+                raise ValueError(f"{field} of {self.name!r} must be at least 1")
+
+    def _given(self, field: str) -> bool:
+        """Whether it is another value than by default (`128` and `"128"` are one)."""
+        value, default = getattr(self, field), _DEFAULTS[field]
+        return value != default and str(value) != str(default)
 
     def spread(self, field: str) -> Spread:
         try:
@@ -111,6 +131,9 @@ class Clients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"{field} of {self.name!r} must be {'above' if above else 'at least'} 0, "
                 f"not {value:g}"
             )
+
+
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Clients)}
 
 
 def read_clients(path: Path) -> tuple[Clients, ...]:

@@ -7,6 +7,9 @@ streams, as the client is not to be what is measured: a piece costs one call, no
 """
 
 import asyncio
+import errno
+import os
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -218,13 +221,30 @@ class Pool:
         return None
 
     async def _connect(self) -> Connection:
-        if self._tls is None:
-            connection = Connection()
-            connection.transport = Stamped(
-                await stamped.connect(self._host, self._port), connection
+        """OSError says who cannot be reached, and why."""
+        try:
+            if self._tls is None:
+                connection = Connection()
+                connection.transport = Stamped(
+                    await stamped.connect(self._host, self._port), connection
+                )
+                return connection
+            _, connection = await asyncio.get_running_loop().create_connection(
+                Connection, self._host, self._port, ssl=self._tls
             )
             return connection
-        _, connection = await asyncio.get_running_loop().create_connection(
-            Connection, self._host, self._port, ssl=self._tls
-        )
-        return connection
+        except OSError as why:
+            message = f"no connection to {self._host} port {self._port}: {_reason(why)}"
+            number = why.errno if why.errno and why.errno > 0 else errno.EHOSTUNREACH
+            raise ConnectionError(number, message) from None
+
+
+def _reason(why: OSError) -> str:
+    """In words; asyncio's own name the call that failed."""
+    if isinstance(why, ssl.SSLCertVerificationError):
+        return f"{why.verify_message} (SSL_CERT_FILE=FILE names certificates to trust)"
+    if isinstance(why, ssl.SSLError):
+        return f"no TLS: {why.reason or why}"
+    if isinstance(why, socket.gaierror) or not why.errno:
+        return why.strerror or str(why)
+    return os.strerror(why.errno)

@@ -1,6 +1,7 @@
 """A server of OpenAI's API as the target of a load."""
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ PATHS: Mapping[Api, str] = {"completions": "/v1/completions", "chat": "/v1/chat/
 TIERS = {"interactive": "priority", "stream": "default", "batch": "flex", "idle": "flex"}
 REFUSALS = (429, 503)
 REQUEST_LIMIT_S = 600.0
+MODELS_LIMIT_S = 30.0
+"""Of the question which models there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,19 @@ class OpenAITarget:
 
     async def find_model(self) -> None:
         """OSError if nobody answers, ValueError if no model can be found out."""
+        limit_s = min(self.asking.limit_s, MODELS_LIMIT_S)
         try:
-            status, body = await self.pool.get("/v1/models", self.headers(""))
+            async with asyncio.timeout(limit_s):
+                status, body = await self.pool.get("/v1/models", self.headers(""))
             if self._model:
                 return
             if status != 200:
                 raise ValueError(f"{self.url}: /v1/models answers {status}; name a --model")
             self._model = str(msgspec.json.decode(body)["data"][0]["id"])
+        except TimeoutError:
+            raise TimeoutError(
+                errno.ETIMEDOUT, f"{self.url}: no answer to /v1/models within {limit_s:g} s"
+            ) from None
         except Broken as why:
             raise ValueError(f"{self.url}: {why}") from None
         except (msgspec.MsgspecError, LookupError, TypeError):
@@ -119,14 +128,13 @@ class HttpDialogue:
         limit_s = self._target.asking.limit_s
         try:
             async with asyncio.timeout(limit_s):
-                exchange = await self._target.pool.run(self._request, answer.take, answer.begin)
-            answer.finish(exchange)
+                await self._target.pool.run(self._request, answer.take, answer.begin)
         except TimeoutError:
-            record.error = f"no end within {limit_s:g} s"
+            answer.fail(f"no end within {limit_s:g} s")
         except (OSError, Broken) as why:
-            record.error = message_of(getattr(why, "strerror", None) or why)
+            answer.fail(message_of(getattr(why, "strerror", None) or why))
         finally:
-            answer.stop()
+            answer.finish()
         record.ended_s = time.monotonic() - self._origin_s
         self._said.append({"role": "assistant", "content": "".join(answer.said)})
 
@@ -141,7 +149,7 @@ class _Answer:
         self.said: list[str] = []
         self._record, self._origin_s, self._came = record, origin_s, came
         self._events = Events()
-        self._finish = ""
+        self._finish, self._heard = "", False
         self._usage: Usage | None = None
         self._exchange: Exchange | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -155,13 +163,14 @@ class _Answer:
             for chunk in self._events.feed(data):
                 self._take(chunk, time_s - self._origin_s)
         except ValueError as why:
-            self._fail(str(why))
+            self.fail(str(why))
 
     def _take(self, chunk: Chunk, time_s: float) -> None:
+        self._heard = True
         if self._record.ending == "left":
             return
         if chunk.error is not None:
-            self._fail(message_of(chunk.error))
+            self.fail(message_of(chunk.error))
             return
         if chunk.usage is not None:
             self._usage = chunk.usage
@@ -174,7 +183,8 @@ class _Answer:
             if choice.finish_reason:
                 self._finish = choice.finish_reason
 
-    def _fail(self, error: str) -> None:
+    def fail(self, error: str) -> None:
+        """The first thing that went wrong is what the record tells."""
         if not self._record.error:
             self._record.error = error
 
@@ -191,26 +201,27 @@ class _Answer:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(reader.stall_s, exchange.go_on_reading)
 
-    def stop(self) -> None:
+    def finish(self) -> None:
+        """The answer has ended, in whichever way; what had come of it counts."""
         if self._timer is not None:
             self._timer.cancel()
-
-    def finish(self, exchange: Exchange) -> None:
-        """The answer has ended, in whichever way."""
-        record = self._record
-        record.status = exchange.status
+        record, exchange = self._record, self._exchange
+        record.status = 0 if exchange is None else exchange.status
         usage = self._usage or Usage()
         record.input_tokens = usage.prompt_tokens or record.planned_input
         record.output_tokens = usage.completion_tokens or len(record.times_s)
+        record.counted = bool(usage.completion_tokens)
         if usage.prompt_tokens_details is not None:
             record.cached_tokens = usage.prompt_tokens_details.cached_tokens or 0
-        if record.ending == "left":
+        if record.ending == "left" or exchange is None or not exchange.status:
             return
         if exchange.status != 200:
             record.error = f"{exchange.status}: {_body_message(bytes(exchange.body))}"
             record.ending = "refused" if exchange.status in REFUSALS else "failed"
         elif not record.error and self._finish in ("stop", "length"):
             record.ending = "stop" if self._finish == "stop" else "length"
+        elif not record.error and not self._heard:
+            record.error = "the answer was no stream of events"
         elif not record.error:
             record.error = f"the stream ended with finish_reason {self._finish or 'missing'}"
 

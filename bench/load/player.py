@@ -9,7 +9,6 @@ it, or as this process was not given the processor) still counts from when it wa
 
 import asyncio
 import heapq
-import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -58,6 +57,10 @@ class Played:
     """Of this process, meanwhile."""
     began: float
     """Wall clock, seconds since 1970."""
+    interrupted: bool = False
+    """Before all of the load was played; the records are of what had ended by then."""
+    under_way: int = 0
+    """Requests that an interruption cut off."""
 
 
 class Player:
@@ -76,9 +79,10 @@ class Player:
         self._records: list[Record] = []
         self._origin_s = 0.0
 
-    async def play(self) -> Played:
-        """Until every answer has ended."""
-        began, cpu = time.time(), os.times()
+    async def play(self, stoppable: bool = False) -> Played:
+        """Until every answer has ended; if `stoppable`, also until this task is cancelled, if
+        there is something to tell of by then."""
+        began, cpu_s, interrupted = time.time(), time.process_time(), False
         self._origin_s = time.monotonic()
         watching = asyncio.create_task(self._tell()) if self._watch is not None else None
         try:
@@ -88,14 +92,20 @@ class Player:
                 for part in self._parts:
                     if part.clients.closed:
                         tasks.create_task(self._loop(part))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not stoppable or not self._records:
+                raise
+            task.uncancel()
+            interrupted = True
         finally:
             if watching is not None:
                 watching.cancel()
-        spent = os.times()
         self._records.sort(key=lambda record: record.due_s)
         return Played(
             tuple(self._records), self._now_s(),
-            spent.user + spent.system - cpu.user - cpu.system, began,
+            time.process_time() - cpu_s, began, interrupted,
+            self._progress.sent - self._progress.ended,
         )  # fmt: skip
 
     def _now_s(self) -> float:

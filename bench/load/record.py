@@ -34,6 +34,8 @@ class Record(msgspec.Struct, kw_only=True):
     """As the server says, else as planned."""
     output_tokens: int = 0
     """As the server says, else the pieces."""
+    counted: bool = False
+    """The server said it."""
     cached_tokens: int = 0
     ending: Ending = "failed"
     error: str = ""
@@ -41,6 +43,11 @@ class Record(msgspec.Struct, kw_only=True):
     @property
     def finished(self) -> bool:
         return self.ending in ("stop", "length")
+
+    @property
+    def short(self) -> bool:
+        """It finished with fewer tokens than were asked for."""
+        return self.finished and self.output_tokens < self.planned_output
 
     @property
     def ttft_s(self) -> float | None:

@@ -52,24 +52,29 @@ class Report:
     parts: tuple[Part, ...]
 
 
-def run(options: Options, watch: Watch | None = None, ended: Ended | None = None) -> Report:
+def run(
+    options: Options, watch: Watch | None = None, ended: Ended | None = None,
+    stoppable: bool = False,
+) -> Report:  # fmt: skip
     """Play the load. OSError if the server cannot be reached, ValueError for a load or an address
-    that makes no sense."""
+    that makes no sense. If `stoppable`, SIGINT and SIGTERM end it with a report of what ended
+    before."""
     check(options)
-    return in_loop(lambda: play(options, watch, ended))
+    return in_loop(lambda: play(options, watch, ended, stoppable))
 
 
 def in_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine in a loop of uvloop, whose protocols cost a third of asyncio's own.
 
     What a handler of SIGTERM raises would be lost in it, as asyncio's is told of signals by a
-    socket: here the signal cancels the coroutine, and the handler runs when the loop has ended.
+    socket: here the signal cancels the coroutine, and the handler runs when the loop has ended,
+    unless the coroutine has a result all the same.
     """
     import uvloop
 
     if threading.current_thread() is not threading.main_thread():
         return uvloop.run(make())
-    terminated = False
+    terminated = returned = False
 
     async def until_terminated() -> T:
         task = asyncio.current_task()
@@ -85,10 +90,12 @@ def in_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        return uvloop.run(until_terminated())
+        result = uvloop.run(until_terminated())
+        returned = True
+        return result
     finally:
         signal.signal(signal.SIGTERM, handler)
-        if terminated:
+        if terminated and not returned:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -105,14 +112,17 @@ def check(options: Options) -> None:
         raise ValueError("a chat has text, not token ids: use --prompt text with --api chat")
 
 
-async def play(options: Options, watch: Watch | None = None, ended: Ended | None = None) -> Report:
+async def play(
+    options: Options, watch: Watch | None = None, ended: Ended | None = None,
+    stoppable: bool = False,
+) -> Report:  # fmt: skip
     """As `run`, in a loop that runs."""
     parts = make_parts(options.groups, options.seed)
     target = await _reach(options)
     try:
         if options.warmup:
             await warm(target, _warm_sessions(options))
-        played = await Player(target, parts, watch, ended).play()
+        played = await Player(target, parts, watch, ended).play(stoppable)
     finally:
         await target.close()
     if not played.records:

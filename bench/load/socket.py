@@ -63,7 +63,7 @@ class SocketDialogue:
 
     async def _ask(self, record: Record, came: Callable[[], None]) -> None:
         record.sent_s = time.monotonic() - self._origin_s
-        record.input_tokens = record.planned_input
+        record.input_tokens, record.counted = record.planned_input, True
         if self._pid is None:
             self._pid = await self._k.spawn(self._prompt, **self._options(record))
         else:

@@ -22,6 +22,8 @@ from tokenix.bench.metrics import percentile
 from tokenix.bench.reader import STALL_TOLERANCE_S, fluidity
 
 PERCENTILES = (90, 95, 99)
+MOST_ERRORS = 5
+"""Messages that are told, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,20 @@ def summarize(
         "date": date, **names, "num_prompts": len(records),
         "request_rate": first.rate if first.rate is not None else "inf",
         "burstiness": first.burstiness, "max_concurrency": first.concurrency,
-        "duration": played.duration_s,
+        "duration": played.duration_s, "interrupted": played.interrupted,
+        "under_way": played.under_way,
     }  # fmt: skip
     summary |= figures(records, played.duration_s, wants)
     lates = [record.sent_s - record.due_s for record in records if record.sent_s]
     summary |= _spread("late", lates)
     summary["client_cpu_share"] = played.client_cpu_s / max(played.duration_s, 1e-9)
-    summary["good_means"] = _means(wants)
-    summary["load"] = facts_of(parts, records).as_json()
+    steady = all(record.reader.kind == "steady" for record in records)
+    summary["good_means"] = _means(wants) + ("" if steady else ", of readers that are steady")
+    summary["errors"] = Counter(r.error for r in records if r.error).most_common(MOST_ERRORS)
+    facts = facts_of(parts, records)
+    summary["load"] = facts.as_json()
+    if first.trace is not None and facts.rate is not None:
+        summary["request_rate"] = facts.rate
     groups = dict.fromkeys(record.clients for record in records)
     summary["classes"] = {
         name: figures([r for r in records if r.clients == name], played.duration_s, wants)
@@ -80,6 +88,8 @@ def figures(records: Sequence[Record], duration_s: float, wants: Wants) -> dict[
         "failed": sum(record.ending == "failed" for record in records),
         "refused": sum(record.ending == "refused" for record in records),
         "left": sum(record.ending == "left" for record in records),
+        "ended_short": sum(record.short for record in records),
+        "without_usage": sum(not record.counted for record in done),
         "total_input_tokens": inputs,
         "total_output_tokens": output,
         "total_cached_tokens": sum(record.cached_tokens for record in done),

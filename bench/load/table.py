@@ -18,6 +18,7 @@ def table(summary: dict[str, Any]) -> str:
         "",
         f"completed {summary['completed']}   failed {summary['failed']}   refused "
         f"{summary['refused']}   left {summary['left']}   in {summary['duration']:.1f} s",
+        *_notes(summary),
         f"{summary['request_throughput']:.2f} requests/s   "
         f"{summary['output_throughput']:.1f} output tokens/s   "
         f"{summary['total_token_throughput']:.1f} tokens/s in all",
@@ -42,6 +43,20 @@ def table(summary: dict[str, Any]) -> str:
     if summary["tenants"]:
         lines += ["", *_classes(summary["tenants"])]
     return "\n".join(lines) + "\n"
+
+
+def _notes(summary: dict[str, Any]) -> list[str]:
+    """What went otherwise than asked."""
+    lines = [f"{count} times: {error}" for error, count in summary["errors"]]
+    if summary["interrupted"]:
+        lines.append(f"interrupted; {summary['under_way']} under way then are not counted")
+    if summary["ended_short"]:
+        lines.append(f"{summary['ended_short']} ended with fewer tokens than were asked for")
+    if summary["without_usage"]:
+        lines.append(
+            f"{summary['without_usage']} came without usage: their pieces were counted as tokens"
+        )
+    return lines
 
 
 def facts_lines(load: dict[str, Any]) -> list[str]:

@@ -62,6 +62,28 @@ def test_counts_and_throughput() -> None:
     assert made["total_input_tokens"] == 10 and made["request_throughput"] == pytest.approx(0.1)
     assert made["goodput"] == pytest.approx(1 / 3), "of steady readers; refused and failed are not"
     assert made["max_output_tokens_per_s"] == 3 and made["max_concurrent_requests"] == 1
+    assert "of readers that are steady" in made["good_means"]
+
+
+def test_what_went_otherwise_than_asked_is_told() -> None:
+    broken = {"ending": "failed", "error": "it broke"}
+    records = [
+        record("a", 0, [0.5, 0.6], planned_output=2, counted=True),
+        record("b", 1, [1.5, 1.6], planned_output=3),
+        record("c", 2, [], **broken), record("d", 3, [3.1], **broken),
+        record("e", 4, [], ending="refused", error="429: full"),
+    ]  # fmt: skip
+    played = Played(tuple(records), 10.0, 0.5, 0.0, interrupted=True, under_way=7)
+    parts = make_parts((Clients(name="chat", requests=5),), 1)
+    text = table(summarize(played, parts, Wants(), {"model_id": "m", "endpoint": "e"}))
+    lines = text.splitlines()
+    first = lines.index("2 times: it broke")
+    assert lines[first + 1 : first + 5] == [
+        "1 times: 429: full", "interrupted; 7 under way then are not counted",
+        "1 ended with fewer tokens than were asked for",
+        "1 came without usage: their pieces were counted as tokens",
+    ]  # fmt: skip
+    assert "steady" not in text
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ def test_readers_that_stall_do_not_read(tmp_path: Path) -> None:
         (events(CHUNK % ("a", '"error"')), "failed", "finish_reason error"),
         (events('{"error":{"message":"Context size"}}', "[DONE]"), "failed", "Context size"),
         (events('{"choices": 3}'), "failed", "not a chunk"),
+        (plain("200 OK", b'{"choices":[{"text":"a"}]}'), "failed", "no stream of events"),
         (events("{"), "failed", "not a chunk"),
     ],
 )
@@ -156,6 +157,9 @@ def test_what_servers_do_wrong_is_in_the_record(reply: bytes, ending: str, words
     with answering(lambda number, body: reply) as url:
         (record,) = play(url, make_parts((group,), 1), Content(1, 30_000)).records
     assert record.ending == ending and words in record.error and "\n" not in record.error
+    came = sum(b'"text":"a"' in line for line in reply.split(b"\n") if line.startswith(b"data"))
+    assert record.output_tokens == came == len(record.times_s), "what came before counts"
+    assert record.status == (int(reply[9:12]) if reply.startswith(b"HTTP") else 0)
 
 
 def test_a_request_without_an_end_is_given_up() -> None:
@@ -173,11 +177,37 @@ def test_addresses_with_and_without_the_version(path: str) -> None:
     assert head.startswith(b"POST " + prefix + b"/v1/completions HTTP/1.1\r\nHost: 127.0.0.1:1")
 
 
-def test_nobody_listens() -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_nobody_listens(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with pytest.raises(OSError, match=r"[Cc]onnect"):
-        run(Options((Clients(requests=1),), url=f"http://127.0.0.1:{port}"))
+    with pytest.raises(OSError, match=rf"127\.0\.0\.1 port {port}: Connection refused"):
+        run(Options((Clients(requests=1),), url=f"{scheme}://127.0.0.1:{port}"))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_says_nothing_is_not_waited_for(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(OSError, match=r"no answer to /v1/models within 0\.3 s"):
+            run(Options((Clients(requests=1),), url=url, asking=Asking(limit_s=0.3)))
+
+
+def test_no_tls_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as plainly:
+        port = plainly.getsockname()[1]
+
+        def work() -> None:
+            peer, _ = plainly.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 400 No\r\n\r\n")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        with pytest.raises(OSError, match=rf"port {port}: no TLS: WRONG_VERSION_NUMBER"):
+            run(Options((Clients(requests=1),), url=f"https://127.0.0.1:{port}"))
+        thread.join(30)
 
 
 def test_a_session_says_again_what_was_said() -> None:
@@ -260,9 +290,7 @@ def test_the_command_writes_lines_and_a_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = tmp_path / "lines"
-    with answering(
-        lambda number, body: events(*GOOD) if body else plain("200 OK", b'{"data":[{"id":"m"}]}')
-    ) as url:
+    with answering(answer) as url:
         words = ["bench", "load", "--url", url, "--requests", "3", "--warmup", "2"]
         assert main([*words, "--json", "--out", str(lines)]) == 0
         summary = json.loads(capsys.readouterr().out)
@@ -271,6 +299,22 @@ def test_the_command_writes_lines_and_a_summary(
     assert len([json.loads(line) for line in lines.read_text().splitlines()]) == 3
     out = capsys.readouterr().out
     assert "all at once" in out and "USD for a million" in out
+
+
+def answer(number: int, body: bytes) -> bytes:
+    return events(*GOOD) if body else plain("200 OK", b'{"data":[{"id":"m"}]}')
+
+
+@pytest.mark.parametrize("option", ["--out", "--html"])
+def test_a_full_disk_does_not_cost_the_figures(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(answer) as url:
+        words = ["bench", "load", "--url", url, "--requests", "3", option, "/dev/full"]
+        assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert "completed 3" in out
+    assert f"{option} /dev/full: No space left on device" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -283,6 +327,7 @@ def test_the_command_writes_lines_and_a_summary(
         (["--turns", "2", "--prompt", "ids"], 2, "several turns"),
         (["--extra-body", "[1]"], 2, "no JSON object"),
         (["--machine", "abacus"], 2, "abacus"),
+        (["--prices", "mine.csv"], 2, "--machine"),
         (["--machine", "h100", "--usd-per-hour", "3"], 2, "give one"),
         (["--trace", "missing.csv"], 1, "missing.csv"),
         (["--clients", "missing.toml"], 1, "missing.toml"),
@@ -329,6 +374,32 @@ def test_a_load_can_be_ended(number: signal.Signals, code: int) -> None:
         _, err = running.communicate(timeout=60)
         peer.close()
     assert running.returncode == code and not err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_ended_before_an_interruption_is_told(number: signal.Signals, tmp_path: Path) -> None:
+    came, over = threading.Event(), threading.Event()
+
+    def reply(count: int, body: bytes) -> bytes:
+        if count == 2:  # the models, one request, and now the second
+            came.set()
+            over.wait(60)
+        return answer(count, body)
+
+    lines = tmp_path / "lines"
+    with answering(reply) as url:
+        words = ["--url", url, "--requests", "9", "--concurrency", "1", "--out", str(lines)]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "tokenix.cli.main", "bench", "load", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert came.wait(60)
+        running.send_signal(number)
+        out, err = running.communicate(timeout=60)
+        over.set()
+    assert running.returncode == 130 and not err
+    assert "completed 1" in out and "interrupted; 1 under way" in out
+    assert len(lines.read_text().splitlines()) == 1
 
 
 def test_a_terminal_sees_how_far_it_is(tmp_path: Path) -> None:
