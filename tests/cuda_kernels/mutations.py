@@ -84,8 +84,13 @@ MUTATIONS = [
     ),
     Mutation(
         "sample: a cut is of all tokens, not of those that top_k leaves",
-        "sample.py", "if rank >= floor and (rank", "if (rank",
+        "sample.py", "token < vocab and rank >= floor and", "token < vocab and",
         "test_sample.py::test_a_cut_in_the_middle_of_equals",
+    ),
+    Mutation(
+        "sample: a vocabulary ends where a thread's logits do",
+        "sample.py", "if token < vocab and rank", "if rank",
+        "test_sample.py::test_minus_infinity_is_never_drawn",
     ),
     Mutation(
         "prefill: keys are overwritten while others still read them",

@@ -44,6 +44,9 @@ SAME_IDS = np.uint64((1 << LOGIT_SHIFT) - MOST_VOCAB)
 COPIES = 32
 """Of each sum: lanes of a warp do not wait for each other."""
 
+AT_ONCE = 8
+"""Logits that a thread has on their way before it looks at the first, as else it waits for each."""
+
 COUNT, CUT, DRAW = 0, 1, 2
 
 ALL = 0xFFFFFFFF
@@ -279,19 +282,24 @@ def _find(
     reached, has passed, `wanted` of what it comes to. Digit by digit, as a radix sort goes.
     """
     thread, shift, prefix, going = cuda.threadIdx.x, FIRST_SHIFT, uint64(0), True
+    some = cuda.local.array((AT_ONCE,), float32)
     while going:
         for i in range(thread, DIGITS * copies, threads):
             bins[i] = 0
         cuda.syncthreads()
         right = uint64(shift)
-        for token in range(thread, vocab, threads):
-            logit = logits[start + token]
-            rank = rank_of(logit, token)
-            if rank >= floor and (rank ^ prefix) >> right >> DIGIT_BITS == 0:
-                share = _share_of(logit, best, temperature, least, kind)
-                if share > 0:
-                    digit = int32(rank >> right & LAST_DIGIT)
-                    cuda.atomic.add(bins, digit * copies + thread % copies, share)
+        for first in range(thread, vocab, AT_ONCE * threads):
+            for i in range(AT_ONCE):
+                some[i] = logits[start + min(first + i * threads, vocab - 1)]
+            for i in range(AT_ONCE):
+                token = first + i * threads
+                rank = rank_of(some[i], token)
+                same = (rank ^ prefix) >> right >> DIGIT_BITS == 0
+                if token < vocab and rank >= floor and same:
+                    share = _share_of(some[i], best, temperature, least, kind)
+                    if share > 0:
+                        digit = int32(rank >> right & LAST_DIGIT)
+                        cuda.atomic.add(bins, digit * copies + thread % copies, share)
         _sum_copies(bins, totals, copies, threads)
         if thread == 0:
             if shift == FIRST_SHIFT:
