@@ -64,6 +64,10 @@ class Fake:
         """What the driver finds. result: of cuInit."""
         self._library.fake_machine(result, devices, version, ctypes.c_size_t(total_bytes))
 
+    def symbol(self, call: str) -> str:
+        """By what name the library has a call of the driver API."""
+        return next(f"{call}{end}" for end in ("_v2", "") if hasattr(self._library, call + end))
+
     def fail(self, call: str, code: int, after: int = 0) -> None:
         """A call by that name returns an error, after others of it."""
         self._library.fake_fail(call.encode(), after, code)

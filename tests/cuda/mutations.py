@@ -212,4 +212,9 @@ MUTATIONS = [
         "device.py", "            depth=2,\n", "            depth=1,\n",
         f"{INTIME}::test_the_next_pass_is_there_before_the_one_before_has_ended",
     ),
+    Mutation(
+        "nobody looks at what calls of events say",
+        "driver.py", "        if int(result):", '        if int(result) and "Event" not in call:',
+        f"{DEVICE}::test_whichever_call_fails_its_command_fails_and_no_other",
+    ),
 ]  # fmt: skip

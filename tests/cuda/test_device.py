@@ -10,10 +10,12 @@ from tokenix.drivers.ops import (
     CopyDone,
     CopyFailed,
     CopyFrame,
+    CopyIn,
     CopyOut,
     DeviceFault,
     Forward,
     ForwardDone,
+    PageIn,
     PageOut,
     Poison,
     RowFault,
@@ -133,15 +135,49 @@ def test_a_model_without_kernels_is_refused(fake, options, words):
         CudaDevice(config, None, frames=8, host_slots=0, kernels_by=None, **options)
 
 
-def test_a_call_that_fails_in_a_forward_is_a_device_fault_and_no_end(bench, fake):
-    tables = (TableDelta(1, 0, (3, 4)),)
-    drawn = bench.draw(row(1, range(20)), tables=tables)
-    for call in ("cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"):
-        fake.fail(call, 1)
-        fault = bench.do(Forward, (row(1, range(20)),), tables)
-        assert isinstance(fault, DeviceFault), call
-        assert "INVALID_VALUE" in fault.reason and "lost" not in fault.reason
-        assert bench.draw(row(1, range(20)), tables=tables) == drawn
+COMMANDS = [
+    (Forward, (row(1, range(20)),), (TableDelta(1, 0, (3, 4)),)),
+    (Forward, (row(1, [5], 20),)),
+    (CopyFrame, 3, 9),
+    (CopyOut, (PageOut(3, 0, 1), PageOut(7, 1, 1))),
+    (CopyIn, (PageIn(0, 1, 12), PageIn(1, 1, 14))),
+]
+"""In this order: a prompt, a decode from a graph, and what happens to pages."""
+
+
+def calls_of(commands):
+    """What each calls of the driver API, and what comes of it."""
+    bench, calls = CudaBench(), []
+    driver = bench.device._driver
+    plain = driver._check
+    driver._check = lambda call, *args: (calls.append(call), plain(call, *args))[1]
+    found = []
+    for command in commands:
+        calls.clear()
+        found.append((bench.do(*command), [call for call in calls if call != "cuCtxSetCurrent"]))
+    bench.close()
+    return found
+
+
+@pytest.mark.parametrize("at", range(len(COMMANDS)))
+def test_whichever_call_fails_its_command_fails_and_no_other(fake, at):
+    wanted, calls = calls_of(COMMANDS[: at + 1])[-1]
+    assert len(calls) >= 2
+    for n, call in enumerate(calls):
+        fake.draw(1)
+        bench = CudaBench()
+        for command in COMMANDS[:at]:
+            bench.do(*command)
+        fake.fail(fake.symbol(call), 1, after=calls[:n].count(call))
+        failed = bench.do(*COMMANDS[at])
+        assert isinstance(failed, DeviceFault if COMMANDS[at][0] is Forward else CopyFailed), call
+        assert f"INVALID_VALUE (1) in {call}" in failed.reason and "lost" not in failed.reason
+        again = bench.do(*COMMANDS[at])
+        assert type(again) is type(wanted), call
+        if isinstance(again, ForwardDone):
+            assert again.results == wanted.results, call
+        bench.close()
+        assert (fake.used_bytes, fake.pinned_bytes, fake.handles) == (0, 0, 0), call
 
 
 def test_a_lost_gpu_fails_all_commands_and_hangs_none(fake):
