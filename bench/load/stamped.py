@@ -19,6 +19,9 @@ SO_TIMESTAMPING: Final = 37
 """Of asm-generic/socket.h; Python does not name it. Also the type of the message with the times."""
 NOTE_AND_TELL: Final = 1 << 3 | 1 << 4
 """SOF_TIMESTAMPING_RX_SOFTWARE and SOF_TIMESTAMPING_SOFTWARE."""
+TOGETHER_S: Final = 100e-6
+"""Two clocks that are read within it are read at one moment."""
+MOST_LOOKS: Final = 10
 TIMES: Final = struct.Struct("@6l")
 """Three times of seconds and nanoseconds, of which the first is the system's."""
 
@@ -118,13 +121,23 @@ class Stamped:
 def _time_of(notes: list[tuple[int, int, bytes]]) -> float:
     """When the system got what was read with these messages, on the monotonic clock; its own one
     may be set, so that only how long ago it was is taken from it."""
-    now_s, now_ns = time.monotonic(), time.time_ns()
+    now_s, now_ns = _both_clocks()
     for level, kind, data in notes:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPING and len(data) >= TIMES.size:
             seconds, nanoseconds, *_ = TIMES.unpack_from(data)
             ago_ns: int = now_ns - seconds * 1_000_000_000 - nanoseconds
             return now_s - max(0, ago_ns) / 1e9
     return now_s
+
+
+def _both_clocks() -> tuple[float, int]:
+    """The monotonic clock and the system's at one moment: who is kept from the processor between
+    the two looks again."""
+    for _ in range(MOST_LOOKS):
+        now_s, now_ns = time.monotonic(), time.time_ns()
+        if time.monotonic() - now_s < TOGETHER_S:
+            break
+    return now_s, now_ns
 
 
 async def connect(host: str, port: int) -> socket.socket:

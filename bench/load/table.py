@@ -65,7 +65,7 @@ def facts_lines(load: dict[str, Any]) -> list[str]:
     if load["rate"] is not None:
         line = f"{load['requests']} requests in {load['span_s']:.1f} s, {load['rate']:.2f}/s"
         if load["gap_cv"] is not None:
-            line += f", gaps vary by {load['gap_cv']:.2f} of their mean"
+            line += f", burstiness {load['gap_cv']:.2f} (CV of the gaps; 1: Poisson)"
         if load["peak"] is not None:
             line += f", the busiest second has {load['peak']:.1f} times the mean"
         lines.append(line)
@@ -73,7 +73,7 @@ def facts_lines(load: dict[str, Any]) -> list[str]:
         lines.append(f"{load['requests']} requests at once")
     for name in ("prompt", "output"):
         length = load[name]
-        tail = "" if length["tail"] is None else f"; the longest 1 % have {length['tail']:.1%}"
+        tail = "" if length["tail"] is None else f"; the longest 1 % hold {length['tail']:.1%}"
         lines.append(
             f"{name} tokens: mean {length['mean']:.0f}, P50 {length['p50']:.0f}, P95 "
             f"{length['p95']:.0f}, P99 {length['p99']:.0f}, most {length['most']}{tail}"

@@ -63,6 +63,26 @@ def test_bytes_have_the_time_they_came_however_late_they_are_read() -> None:
     play(story)
 
 
+def test_a_look_at_two_clocks_that_was_interrupted_is_done_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits_s = iter([0.4])
+    told_ns = time.time_ns
+
+    def interrupted_once() -> int:
+        time.sleep(next(waits_s, 0))
+        return told_ns()
+
+    async def story(connection: Stamped, reader: Reader, peer: socket.socket) -> None:
+        before_s = time.monotonic()
+        monkeypatch.setattr(time, "time_ns", interrupted_once)
+        peer.send(b"here")
+        await reader.came.wait()
+        assert next(waits_s, None) is None and reader.pieces[0][1] > before_s - 0.2
+
+    play(story)
+
+
 def test_who_stopped_to_read_gets_it_when_he_goes_on() -> None:
     async def story(connection: Stamped, reader: Reader, peer: socket.socket) -> None:
         connection.pause_reading()
