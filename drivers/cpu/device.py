@@ -6,10 +6,11 @@ from concurrent.futures import Future
 from tokenix.drivers.cpu import probe, sampling
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.dense import DenseKind
-from tokenix.drivers.cpu.jit import Float32
+from tokenix.drivers.cpu.jit import PARALLEL, Float32
 from tokenix.drivers.cpu.slots import ArenaSlots
 from tokenix.drivers.cpu.step import Chunk, ModelStep
 from tokenix.drivers.cpu.team import check_process, get_threads, set_threads
+from tokenix.drivers.cpu.touch import Toucher
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.faults import Faults
 from tokenix.drivers.intake import Intake
@@ -47,7 +48,12 @@ class CpuDevice(QueuedDevice):
         check_process()
         self._arena = FrameArena(PageShape.of(config, page_tokens, kv_dtype), frames)
         self._slots = ArenaSlots(host_slots, self._arena.shape.frame_bytes)
-        self._step = ModelStep(config, weights, self._arena, dense, progress)
+        self._toucher = Toucher((self._arena.data, self._slots.peek_first(frames)), PARALLEL.locked)
+        try:
+            self._step = ModelStep(config, weights, self._arena, dense, progress)
+        except BaseException:
+            self._toucher.close()
+            raise
         self._intake = Intake(
             BlockTables(frames), page_tokens, config.vocab_tokens, self._step.max_position
         )
@@ -89,6 +95,7 @@ class CpuDevice(QueuedDevice):
         )
 
     def _release(self) -> None:
+        self._toucher.close()
         del self._step, self._arena, self._slots, self._disk, self._images
 
     # On the compute thread.

@@ -7,7 +7,7 @@ import numpy as np
 from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.checksum import checksum, copy_checksum, copy_checksums
 from tokenix.drivers.ops import PageIn
-from tokenix.drivers.slots import HostSlots
+from tokenix.drivers.slots import HostSlots, Words
 
 
 class ArenaSlots(HostSlots):
@@ -15,6 +15,10 @@ class ArenaSlots(HostSlots):
 
     def __init__(self, slots: int, frame_bytes: int) -> None:
         super().__init__(slots, frame_bytes, checksum)
+
+    def peek_first(self, slots: int) -> Words:
+        """The memory of the first slots, those that are used first; [slots or all, words]."""
+        return self._padded[:slots]
 
     def publish(self, arena: FrameArena, pfn: int, slot: int, generation: int) -> None:
         """Copy a frame to a slot. IndexError if there is no such frame or slot."""
