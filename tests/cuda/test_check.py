@@ -6,12 +6,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.check import __main__ as check
+from tokenix.drivers.cuda.check import steptime
 from tokenix.drivers.cuda.check.__main__ import OPS, PARTS, run, run_each
 from tokenix.drivers.cuda.check.case import WRITTEN, Case
 from tokenix.drivers.cuda.check.kernels import check_attention, check_kernels
@@ -165,6 +167,7 @@ def test_a_model_is_measured(fake, report):
     check_model(report, SMALL)
     found = figures(report)
     assert found.pop("steps that are not captured") == 0
+    assert "no profiler" in found.pop("decode, batch 1: kernels of a step")
     assert all(value > 0 for value in found.values())
     for name in ("decode, batch 2: times the roofline", "64 tokens in", "prefill",
                  "in by layers, page by page: times the link's",
@@ -211,6 +214,20 @@ def test_a_divergence_is_that_of_distributions():
 def test_the_shipped_text_is_long_enough():
     sizes = Setup(REAL_SHAPES).sizes
     assert len(shipped_subject().tokens) >= sizes.windows * (sizes.prefilled + sizes.decoded)
+
+
+def test_kernels_of_a_step_are_told_by_their_time(report):
+    def average(key, micros, count):
+        return SimpleNamespace(key=key, self_device_time_total=micros, count=count)
+
+    many = [average(f"small {i}", 1.0, 2) for i in range(20)]
+    many.insert(5, average("void  gemm<a,\n b>(int)", 400.0, 64))
+    steptime.tell_kernels(report, "batch 2", 2, [*many, average("cudaLaunchKernel", 0.0, 99)])
+    found = figures(report)
+    assert found["batch 2: kernels of a step"] == 210.0
+    assert found["  32 x gemm<a, b>(int)"] == 200.0
+    assert len(found) == 2 + steptime.MOST_LINES
+    assert [value for name, value in found.items() if name.endswith("others")] == [4.5]
 
 
 def test_a_row_that_fails_is_no_figure(fake, report, monkeypatch):

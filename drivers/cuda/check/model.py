@@ -5,6 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tokenix.drivers.cuda.check.bench import Bench
 from tokenix.drivers.cuda.check.kernels import measure_memory
 from tokenix.drivers.cuda.check.report import Report
 from tokenix.drivers.cuda.check.setup import Setup
+from tokenix.drivers.cuda.check.steptime import check_steptime
 from tokenix.drivers.cuda.device import CudaDevice
 from tokenix.drivers.cuda.hostmemory import pinned_address
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
 STEPS, WARM = 14, 4
 """Of one figure; the first ones are left out: they warm up and capture."""
+
+PROFILED = (1, 32, 256)
+"""Batches of which it is told where the time goes."""
 
 
 class Noise:
@@ -108,6 +113,11 @@ def check_model(report: Report, setup: Setup) -> None:
             _swap(report, bench, setup, swapped, steps)
         with report.row("plain torch"):
             _plain_torch(report, device, setup, steps)
+        for batch in sorted({*PROFILED} & {*steps}):
+            name = f"decode, batch {batch}"
+            with report.row(f"{name}: kernels of a step"):
+                run = partial(time_decode, bench, setup, pages, batch)
+                check_steptime(report, name, STEPS, run)
     finally:
         device.close()
 
