@@ -50,7 +50,9 @@ def simulate(
     trace: Annotated[Path, Parameter(help="A trace: shared, Azure or BurstGPT CSV, JSONL.")],
     device: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "h100",
     model: Annotated[str, Parameter(help="See `tokenix sim presets`.")] = "llama-3.1-8b",
-    policy: Annotated[str, Parameter(help=f"One or more, with commas: {POLICIES}.")] = "progress",
+    policy: Annotated[
+        str, Parameter(help=f"One or more, with commas: {POLICIES}; your own: FILE.py:NAME.")
+    ] = "progress",
     rate_scale: Annotated[str, Parameter(help="Load, times the trace's; one or more.")] = "1",
     reader: Annotated[str, Parameter(help="Tokens/s that readers read; one or more.")] = "10",
     declared: Annotated[MaybePositive, Parameter(help="What readers declare instead.")] = None,

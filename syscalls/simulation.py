@@ -39,6 +39,7 @@ from tokenix.sched.entity import Qos, Reader
 from tokenix.sched.plan import PauseMode
 from tokenix.sched.policies import POLICIES
 from tokenix.sched.tunables import Tunables, retune
+from tokenix.syscalls.policyfile import find_policy
 
 __all__ = [
     "GB", "VOCAB", "Catalog", "Ended", "Gpu", "Llm", "Roofline", "SimMachine", "SimOptions",
@@ -57,6 +58,7 @@ class SimOptions:
     device: str = "h100"
     model: str = "llama-3.1-8b"
     policy: str = "progress"
+    """A shipped one's name, or FILE.py:NAME (`policyfile.py`)."""
     tp: int = 1
     kv_pages: int | None = None
     """Pages of 16 tokens; None: `kv_gb`, or what fits beside the weights."""
@@ -107,11 +109,10 @@ class SimMachine:
     """One kernel and its device. ValueError: an option that cannot be."""
 
     def __init__(self, options: SimOptions) -> None:
-        if options.policy not in POLICIES:
-            raise ValueError(f"no policy {options.policy!r}; there are {', '.join(POLICIES)}")
+        policy = find_policy(options.policy)
         self.roofline = roofline_of(options)
         self.kv_pages = _pool(options, self.roofline)
-        swaps = POLICIES[options.policy].pause_mode is PauseMode.SWAP
+        swaps = POLICIES[policy].pause_mode is PauseMode.SWAP
         host_pages = int(options.host_pools * self.kv_pages) if swaps else 0
         if host_pages < 0:
             raise ValueError(f"host_pools must not be negative ({options.host_pools:g})")
@@ -132,7 +133,7 @@ class SimMachine:
         if not swaps:  # as the engines that these policies model: cached until it is overwritten
             params = replace(params, reclaim_low_share=0.0, reclaim_high_share=0.0)
         self._kernel = make_kernel(
-            self._device, options.policy, params, retune(Tunables(), options.tunables)
+            self._device, policy, params, retune(Tunables(), options.tunables)
         )
         self.now_s = 0.0
         self.steps = 0

@@ -2,10 +2,14 @@
 
 import json
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from tokenix.cli.main import main
+from tokenix.sched.policies import POLICIES
+
+ROOT = Path(__file__).resolve().parents[2]
 
 KEYS = [
     "policy", "rate_scale", "kv_gb", "reader", "ttft_p50_s", "ttft_p95_s", "ttft_p99_s",
@@ -50,6 +54,7 @@ def test_a_table_for_people_and_what_was_left_out(
     ("words", "why"),
     [
         (["--policy", "magic"], "no policy 'magic'"),
+        (["--policy", "magic:SJF"], "FILE.py:NAME"),
         (["--device", "a100"], "a100-40 or a100-80"),
         (["--rate-scale", "fast"], "takes numbers"),
         (["--rate-scale", "0"], "positive"),
@@ -86,6 +91,50 @@ def test_wrong_options_are_one_line(
     trace: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sim", "--trace", str(trace), *words]) == 2
+    err = capsys.readouterr().err
+    assert why in err and err.count("\n") == 1
+
+
+def own_policy(folder: Path) -> str:
+    """The file that sched/README.md shows."""
+    text = (ROOT / "sched" / "README.md").read_text()
+    _, begin, rest = text.partition("    import dataclasses\n")
+    code, end, _ = (begin + rest).partition("\nIn a file of yours")
+    assert begin and end
+    path = folder / "sjf.py"
+    path.write_text(dedent(code))
+    return f"{path}:SJF"
+
+
+def test_a_policy_of_ones_own(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = own_policy(tmp_path)
+    monkeypatch.setitem(POLICIES, mine, POLICIES["fcfs"])  # so that it is gone afterwards
+    del POLICIES[mine]
+    words = ["sim", "--trace", str(trace), "--kv-pages", "60", "--rate-scale", "8", "--json"]
+    assert main([*words, "--policy", f"fcfs,{mine}"]) == 0
+    fcfs, sjf = json.loads(capsys.readouterr().out)["runs"]
+    assert sjf["policy"] == mine and sjf["digest"] != fcfs["digest"]
+
+
+@pytest.mark.parametrize(
+    ("code", "code_of_exit", "why"),
+    [
+        (None, 1, "sjf.py: No such file"),
+        ("x = 1", 2, "no policy 'SJF'; it has none"),
+        ("x =", 2, "sjf.py: SyntaxError"),
+        ("1 / 0", 2, "sjf.py: ZeroDivisionError"),
+    ],
+)
+def test_a_file_without_a_policy(
+    trace: Path, tmp_path: Path, code: str | None, code_of_exit: int, why: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = tmp_path / "sjf.py"
+    if code is not None:
+        path.write_text(code)
+    assert main(["sim", "--trace", str(trace), "--policy", f"{path}:SJF"]) == code_of_exit
     err = capsys.readouterr().err
     assert why in err and err.count("\n") == 1
 
