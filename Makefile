@@ -48,9 +48,9 @@ cuda-aot: $(STAMP) ## machine code of CUDA kernels, for `pip wheel .` to take al
 cuda-matrix: $(STAMP) ## every variant of the CUDA kernels: its machine code, and its numbers where simulated
 	@$(BIN)/python -m pytest -m slow -k whole_matrix -n $(JOBS) tests/cuda_kernels
 
-# A machine without a network has its packages in a Python of its own, and builds no .venv.
+# A machine without a network has its packages in a Python of its own, and libnvvm in its toolkit; it builds no .venv.
 gpu-check: $(if $(GPU_PYTHON),,$(STAMP)) ## what a GPU does and how fast: a table, and gpu-check.json (at most 8 minutes)
-	@PYTHONPATH=$(CURDIR)/.lib$${PYTHONPATH:+:$$PYTHONPATH} $(or $(GPU_PYTHON),$(BIN)/python) -m tokenix.drivers.cuda.check --json gpu-check.json
+	@$(if $(GPU_PYTHON),CUDA_HOME=$${CUDA_HOME:-/usr/local/cuda} )PYTHONPATH=$(CURDIR)/.lib$${PYTHONPATH:+:$$PYTHONPATH} $(or $(GPU_PYTHON),$(BIN)/python) -m tokenix.drivers.cuda.check --json gpu-check.json
 
 soak: $(STAMP) ## all tiers full, with faults, for a long time (SECONDS=600)
 	@$(BIN)/python -m tokenix.tests.soak --seconds $(SECONDS)
