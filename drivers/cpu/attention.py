@@ -113,7 +113,7 @@ def _attend_block(
     if block[4] >= 0:
         _add_mass(scores, normal, slots - group, keys, pages.page_tokens, masses[block[4], rest])
     sum_values(places, pages, keys, scores, sums, spare)
-    _write(sums, normal, group, token, head, out)
+    _write(sums, normal, group, block[5], head, out)
 
 
 @bare
@@ -178,11 +178,11 @@ def attend_item(
     """One item of the attention of a layer.
 
     arena [frames, elements]; layer_base: byte offset of the layer in a frame; tables
-    [rows, pages] frame numbers; blocks [n, 5] = (table row, first token row, its position,
-    queries, mass row or -1); q [tokens, at least heads * dim] float32, scaled and rotated; out:
-    rows of `floatrows`; masses [mass rows, items of a block, pages] grows by the softmax weights of
-    each asking block's last query, summed by page: items write rows of their own. scratch, places:
-    working memory of `count_scratch` and `count_places` of the most keys.
+    [rows, pages] frame numbers; blocks [n, 6] = (table row, first token row, its position,
+    queries, mass row or -1, its first row of out); q [tokens, at least heads * dim] float32, scaled
+    and rotated; out: rows of `floatrows`; masses [mass rows, items of a block, pages] grows by the
+    softmax weights of each asking block's last query, summed by page: items write rows of their
+    own. scratch, places: working memory of `count_scratch` and `count_places` of the most keys.
     """
     parts = (group + MAX_SLOTS - 1) // MAX_SLOTS
     block, rest = item // (kv_heads * parts), item % (kv_heads * parts)

@@ -28,12 +28,12 @@ from tokenix.drivers.cpu.blockitems import (
 )
 from tokenix.drivers.cpu.blockrows import Rows8, embed_row, norm_row, quantize_row
 from tokenix.drivers.cpu.claims import begin, claim, finish
-from tokenix.drivers.cpu.fetch import Fetch, fetch_nothing, plan_fetch
+from tokenix.drivers.cpu.fetch import Fetch, fetch_nothing, plan_matrix
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.kvformat import PageLayout
 from tokenix.drivers.cpu.layers import Batch, Shape
 from tokenix.drivers.cpu.numbers import address
-from tokenix.drivers.cpu.rows import rotate_append_row
+from tokenix.drivers.cpu.rows import copy_row, rotate_append_row
 from tokenix.drivers.cpu.team import outline, share
 
 PHASES = ("norm", "qkv", "rotate", "attend", "quantize", "o", "norm", "swiglu", "down")
@@ -88,8 +88,7 @@ class BlockActivations(NamedTuple):
 class Rows(NamedTuple):
     """Rows of a pass: all of them, or those whose logits are wanted."""
 
-    places: Int32
-    """[rows], ascending: which of all they are."""
+    tokens: int
     x: Float32
     """[padded rows, hidden]"""
     narrow: Rows8
@@ -104,18 +103,12 @@ class Rows(NamedTuple):
 def _plan_fetch(
     phase: int, layer: int, w: BlockWeights, shape: Shape, tiles: int, reads: Int32, arena: Array
 ) -> Fetch:
-    """For a matrix with so many tiles of rows: o, gate and up, and down of a layer fetch for the
-    next layer, then its qkv for itself."""
-    o, gate_up, down = w.o.shape[1], w.gate_up.shape[1], w.down.shape[1]
-    first, ahead = o + gate_up + down, layer
-    if phase > 1:
-        first, ahead = 0 if phase == 5 else o if phase == 7 else o + gate_up, layer + 1
-    if ahead == len(w.o):
-        return fetch_nothing(reads)
-    whole = (o + gate_up + down + w.qkv.shape[1]) * tiles
-    start = address(arena) + ahead * shape.layer_bytes
+    """For the matrix of a phase."""
+    groups = w.o.shape[1], w.gate_up.shape[1], w.down.shape[1], w.qkv.shape[1]
+    which = 3 if phase == 1 else 0 if phase == 5 else phase - 6
     frame_bytes = arena.shape[1] * arena.itemsize
-    return plan_fetch(start, frame_bytes, shape.layer_bytes, reads, first * tiles, whole)
+    start, each = address(arena), shape.layer_bytes
+    return plan_matrix(which, groups, tiles, layer, len(w.o), start, frame_bytes, each, reads)
 
 
 @bare
@@ -133,16 +126,15 @@ def _run_rows(
     act: BlockActivations,
     ids: Int32,
     rows: Rows,
-    x: Float32,
+    last_x: Float32,
     batch: Batch,
     arena: Array,
     pages: PageLayout,
     claims: Int64,
     worker: int,
 ) -> None:
-    """A worker's part of a phase over rows. x: of all rows, which the last layer turns to `rows.x`
-    when it begins to have fewer."""
-    layer, phase, count = step // _COUNT, step % _COUNT, len(rows.places)
+    """A worker's part of a phase over rows. last_x: of the wanted rows, from the last layer on."""
+    layer, phase, count = step // _COUNT, step % _COUNT, rows.tokens
     together, done = _count_together(count), 0
     items = (count + together - 1) // together
     item = claim(claims, step, worker, items)
@@ -153,6 +145,8 @@ def _run_rows(
                 if layer == 0:
                     embed_row(w.blob, w.embed, ids[row], rows.x[row])
                 norm_row(rows.x[row], w.attn_norm[layer], shape.eps, rows.narrow, row)
+                if layer == len(w.o) - 1 and batch.kept[row] >= 0:
+                    copy_row(rows.x[row], last_x[batch.kept[row]])
         elif phase == 2:
             for row in range(first, last):
                 rotate_append_row(
@@ -175,11 +169,7 @@ def _run_rows(
                 )
         elif phase == 4:
             for row in range(first, last):
-                place = rows.places[row]
-                quantize_row(address(act.mixed[place]), rows.attended, row)
-                if layer == len(w.o) - 1:
-                    for k in range(x.shape[1]):
-                        rows.x[row, k] = x[place, k]
+                quantize_row(address(act.mixed[row]), rows.attended, row)
         else:
             for row in range(first, last):
                 norm_row(rows.x[row], w.ffn_norm[layer], shape.eps, rows.narrow, row)
@@ -268,12 +258,13 @@ def _run_head(
     eps: float,
     act: BlockActivations,
     rows: Rows,
+    nothing: Fetch,
     claims: Int64,
     worker: int,
     phase: int,
 ) -> None:
     """Logits of the wanted rows, from phase `phase` on."""
-    items, done = len(rows.places), 0
+    items, done = rows.tokens, 0
     item = claim(claims, phase, worker, items)
     while item >= 0:
         norm_row(rows.x[item], w.norm, eps, rows.narrow, item)
@@ -281,7 +272,7 @@ def _run_head(
         item = claim(claims, phase, worker, items)
     finish(claims, phase, worker, done, items)
     phase += 1
-    start, parts, nothing = address(w.blob), act.parts[worker], fetch_nothing(rows.places)
+    start, parts = address(w.blob), act.parts[worker]
     items, done = count_items(len(w.head), HEAD_RUN_GROUPS, rows.narrow), 0
     item = claim(claims, phase, worker, items)
     while item >= 0:
@@ -327,14 +318,14 @@ def _work(
         if step == phases - _COUNT + _ATTEND:
             rows, blocks = wanted, batch.last_blocks
         if phase == 0 or phase == 2 or phase == 4 or phase == 6:
-            _run_rows(step, w, shape, act, ids, rows, every.x, batch, arena, pages, claims, worker)
+            _run_rows(step, w, shape, act, ids, rows, wanted.x, batch, arena, pages, claims, worker)
             continue
         fetch = fetch_nothing(batch.reads)
         if tiled and phase != _ATTEND:
             fetch = _plan_fetch(phase, layer, w, shape, tiles, batch.reads, arena)
         _run_items(step, w, shape, act, rows, batch, blocks, arena, pages, fetch, claims, worker)
-    if len(wanted.places) > 0:
-        _run_head(w, shape.eps, act, wanted, claims, worker, phases)
+    if wanted.tokens > 0:
+        _run_head(w, shape.eps, act, wanted, fetch_nothing(batch.reads), claims, worker, phases)
 
 
 _job = outline(_work)

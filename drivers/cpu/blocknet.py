@@ -41,7 +41,7 @@ class BlockNet:
         self._claims = new_claims(0, 1)
         self._sizes = (0, 0, 1)
         self._act = self._activations(*self._sizes)
-        self._every = self._rows("every", np.empty(0, np.int32))
+        self._every = self._rows("every", 0)
 
     @property
     def weight_bytes(self) -> int:
@@ -52,24 +52,24 @@ class BlockNet:
     def run(
         self,
         ids: Int32,
-        wanted: Int32,
+        wanted: int,
         batch: Batch,
         shape: Shape,
         arena: FrameArena,
         workers: int,
     ) -> Float32:
-        sizes = (len(ids), len(wanted), workers)
+        sizes = (len(ids), wanted, workers)
         if sizes != self._sizes:  # decode steps come in series
             self._act, self._sizes = self._activations(*sizes), sizes
-            self._every = self._rows("every", np.arange(len(ids), dtype=np.int32))
+            self._every = self._rows("every", len(ids))
         act, every = self._act, self._every
-        last = every if len(wanted) == len(ids) else self._rows("wanted", wanted)
+        last = every if wanted == len(ids) else self._rows("wanted", wanted)
         phases = self._config.layers * len(PHASES) + len(HEAD_PHASES)
         self._claims = claims = new_claims(phases, workers)
         pages, team = arena.shape.pages, helpers_of(workers)
         w = self._weights
         run_blocks(team, w, shape, act, ids, every, last, batch, arena.data, pages, claims)
-        return act.logits[: len(wanted), : self._config.vocab_tokens]
+        return act.logits[:wanted, : self._config.vocab_tokens]
 
     def phases(self) -> dict[str, int]:
         names = PHASES * self._config.layers + HEAD_PHASES
@@ -88,10 +88,10 @@ class BlockNet:
             parts=take("parts", workers, 2 * UNIT * BLOCK_TILES).view(np.int64),
         )
 
-    def _rows(self, name: str, places: Int32) -> Rows:
-        config, (tiles, columns) = self._config, choose_tiles(len(places))
+    def _rows(self, name: str, count: int) -> Rows:
+        config, (tiles, columns) = self._config, choose_tiles(count)
         return Rows(
-            places=places,
+            tokens=count,
             x=self._space.take(f"{name} x", tiles * columns, config.hidden),
             narrow=self._codes(f"{name} narrow", tiles, columns, config.hidden),
             attended=self._codes(f"{name} mixed", tiles, columns, config.heads * config.head_dim),

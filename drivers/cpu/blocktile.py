@@ -51,10 +51,10 @@ from tokenix.drivers.cpu.lanes import (
     VF32,
     VI32,
     call_address,
+    fetch_lines,
     fill,
     fma,
     load,
-    prefetch,
     shift,
     splat,
     store,
@@ -82,14 +82,6 @@ def dot_codes(b: Any, vnni: bool, total: Any, weights: Any, four: Any) -> Any:
         signed = splat(b, b.ashr(upper, ir.Constant(I32, 24)))
         total = b.add(total, b.mul(code, signed))
     return total
-
-
-def _fetch_ahead(b: Any, at_ahead: Any, lines: Any) -> None:
-    """Ask for the next cache lines of what is read later."""
-    address = b.load(at_ahead)
-    with cgutils.for_range(b, lines, intp=I64) as loop:
-        prefetch(b, b.add(address, b.shl(loop.index, ir.Constant(I64, 6))), 2)
-    b.store(b.add(address, b.shl(lines, ir.Constant(I64, 6))), at_ahead)
 
 
 def _if(b: Any, relation: str, x: Any, y: Any, number: Any) -> Any:
@@ -139,8 +131,8 @@ def _emit_tile(
     for total in sums:
         b.store(fill(VF32, 0.0), total)
     with cgutils.for_range(b, blocks, intp=I64):
-        _fetch_ahead(b, at_ahead, lines)
-        _fetch_ahead(b, at_more, more_lines)
+        fetch_lines(b, at_ahead, lines)
+        fetch_lines(b, at_more, more_lines)
         places = (at_w, at_code, at_factor)
         _emit_block(b, form, vnni, sums, [b.load(place) for place in places])
         steps = (BLOCK_BYTES[form], len(sums) * BLOCK, 4 * FACTORS * len(sums))

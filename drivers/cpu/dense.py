@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenix.drivers.cpu.arena import aligned_empty
+from tokenix.drivers.cpu.fetch import Fetch, count_fetched, find_part
 from tokenix.drivers.cpu.floattile import LINE, SMALLEST, float_tile
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, bare, has_bf16, has_vnni, host_context
 from tokenix.drivers.cpu.lanes import LANES
@@ -122,12 +123,13 @@ def count_items(groups: int, x: Array) -> int:
 
 @bare
 def multiply_item(
-    function: int, weight: Array, x: Array, out: Float32, adding: int, item: int
+    function: int, weight: Array, x: Array, out: Float32, adding: int, fetch: Fetch, item: int
 ) -> None:
     """One item of out [rows, outputs] = (adding: +=) x @ weight.T.
 
     function: `floattile.tile_function` of the weight; weight and x packed; out has a row for every
-    row of x. With several token rows, what the next group needs is fetched meanwhile.
+    row of x. With several token rows, what the next group needs is fetched meanwhile; and the
+    matrix's share of `fetch`.
     """
     tiles, blocks, columns = x.shape[0], x.shape[1], x.shape[2]
     groups = weight.shape[0]
@@ -140,11 +142,26 @@ def multiply_item(
     lines = (block_bytes // LINE + last_tile - first_tile - 1) // (last_tile - first_tile)
     if columns == 1:  # the processor sees one stream
         lines = 0
+    some = count_fetched(fetch, blocks)
     for group in range(first_group, min(groups, first_group + RUN_GROUPS)):
         at_w = address(weight) + group * blocks * block_bytes
         ahead = at_w + blocks * block_bytes
         for t in range(first_tile, last_tile):
             at_out = address(out) + t * columns * stride + group * LANES * 4
             at_x = address(x) + t * x_step
-            float_tile(function, columns, at_w, at_x, at_out, blocks, stride, adding, ahead, lines)
+            more = find_part(fetch, group * tiles + t) if some > 0 else 0
+            float_tile(
+                function,
+                columns,
+                at_w,
+                at_x,
+                at_out,
+                blocks,
+                stride,
+                adding,
+                ahead,
+                lines,
+                more,
+                some if more != 0 else 0,
+            )
             ahead += lines * blocks * LINE

@@ -54,6 +54,32 @@ def plan_fetch(
 
 
 @bare
+def plan_matrix(
+    which: int,
+    groups: tuple[int, int, int, int],
+    tiles: int,
+    layer: int,
+    layers: int,
+    arena: int,
+    frame_bytes: int,
+    layer_bytes: int,
+    frames: Int32,
+) -> Fetch:
+    """For a matrix with so many tiles of rows: o, gate and up, and down (0 to 2) of a layer fetch
+    for the next layer, then its qkv (3) for itself. groups: of these; arena: address of frame 0."""
+    ahead = layer if which == 3 else layer + 1
+    if ahead == layers:
+        return fetch_nothing(frames)
+    first, whole = 0, 0
+    for i in range(4):
+        if i < which:
+            first += groups[i]
+        whole += groups[i]
+    start = arena + ahead * layer_bytes
+    return plan_fetch(start, frame_bytes, layer_bytes, frames, first * tiles, whole * tiles)
+
+
+@bare
 def count_fetched(fetch: Fetch, blocks: int) -> int:
     """Cache lines that a tile asks for with each of its blocks."""
     if fetch.rate == 0.0:

@@ -40,10 +40,10 @@ from tokenix.drivers.cpu.lanes import (
     VF32,
     VI32,
     call_address,
+    fetch_lines,
     fill,
     fma,
     load,
-    prefetch,
     shift,
     size,
     splat,
@@ -111,23 +111,22 @@ def _emit_block(b: Any, dtype: Any, bf16: bool, at_w: Any, at_x: Any, sums: list
 
 
 def _emit(b: Any, dtype: Any, columns: int, bf16: bool, args: Any) -> None:
-    w, x, out, blocks, stride, adding, ahead, lines = args
+    w, x, out, blocks, stride, adding, ahead, lines, more, more_lines = args
     sums = [cgutils.alloca_once(b, VF32) for _ in range(columns)]
     for total in sums:
         b.store(fill(VF32, 0.0), total)
-    places = [cgutils.alloca_once(b, I64) for _ in range(3)]
-    for place, begin in zip(places, (w, x, ahead), strict=True):
+    places = [cgutils.alloca_once(b, I64) for _ in range(4)]
+    for place, begin in zip(places, (w, x, ahead, more), strict=True):
         b.store(begin, place)
     row_bytes = 2 * LANES if dtype is types.uint16 else 4 * LANES
     steps = (LANES * LANES * dtype.bitwidth // 8, columns * row_bytes)
     with cgutils.for_range(b, blocks, intp=I64):
-        at_w, at_x, at_ahead = (b.load(place) for place in places)
-        with cgutils.for_range(b, lines, intp=I64) as loop:
-            prefetch(b, b.add(at_ahead, b.shl(loop.index, ir.Constant(I64, 6))), 2)
+        at_w, at_x = (b.load(place) for place in places[:2])
+        fetch_lines(b, places[2], lines)
+        fetch_lines(b, places[3], more_lines)
         _emit_block(b, dtype, bf16, at_w, at_x, sums)
         for place, step in zip(places, steps, strict=False):
             b.store(shift(b, b.load(place), step), place)
-        b.store(b.add(at_ahead, b.shl(lines, ir.Constant(I64, 6))), places[2])
     outs = [b.add(out, b.mul(stride, ir.Constant(I64, t))) for t in range(columns)]
     with b.if_then(b.icmp_signed("!=", adding, ir.Constant(I64, 0))):
         for total, at in zip(sums, outs, strict=True):
@@ -139,7 +138,7 @@ def _emit(b: Any, dtype: Any, columns: int, bf16: bool, args: Any) -> None:
 @intrinsic
 def _any_tile(
     typing: Any, like: Any, columns: Any, w: Any, x: Any, out: Any, blocks: Any, stride: Any,
-    adding: Any, ahead: Any, lines: Any,
+    adding: Any, ahead: Any, lines: Any, more: Any, more_lines: Any,
 ) -> Any:  # fmt: skip
     """A tile of any width, each in code of its own; `like` has the dtype of the weights."""
 
@@ -149,13 +148,13 @@ def _any_tile(
         switch(b, args[1], widths, lambda columns: _emit(b, dtype, columns, bf16, args[2:]))
         return context.get_dummy_value()
 
-    return types.void(like, *[types.int64] * 9), codegen
+    return types.void(like, *[types.int64] * 11), codegen
 
 
 @intrinsic
 def _call(
     typing: Any, function: Any, columns: Any, w: Any, x: Any, out: Any, blocks: Any, stride: Any,
-    adding: Any, ahead: Any, lines: Any,
+    adding: Any, ahead: Any, lines: Any, more: Any, more_lines: Any,
 ) -> Any:  # fmt: skip
     """One of the functions of `tile_function`."""
 
@@ -163,32 +162,35 @@ def _call(
         call_address(b, args[0], args[1:])
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 10), codegen
+    return types.void(*[types.int64] * 12), codegen
 
 
 _F16, _BF16, _F32 = (np.empty(1, dtype) for dtype in (np.int16, np.uint16, np.float32))
-_NUMBERS = types.void(*[types.int64] * 9)
+_NUMBERS = types.void(*[types.int64] * 11)
 
 
 @entry_point(_NUMBERS)
 def _tile_f16(
-    n: int, w: int, x: int, out: int, blocks: int, stride: int, adding: int, ahead: int, lines: int
-) -> None:
-    _any_tile(_F16, n, w, x, out, blocks, stride, adding, ahead, lines)
+    n: int, w: int, x: int, out: int, blocks: int, stride: int, adding: int, ahead: int, lines: int,
+    more: int, more_lines: int,
+) -> None:  # fmt: skip
+    _any_tile(_F16, n, w, x, out, blocks, stride, adding, ahead, lines, more, more_lines)
 
 
 @entry_point(_NUMBERS)
 def _tile_bf16(
-    n: int, w: int, x: int, out: int, blocks: int, stride: int, adding: int, ahead: int, lines: int
-) -> None:
-    _any_tile(_BF16, n, w, x, out, blocks, stride, adding, ahead, lines)
+    n: int, w: int, x: int, out: int, blocks: int, stride: int, adding: int, ahead: int, lines: int,
+    more: int, more_lines: int,
+) -> None:  # fmt: skip
+    _any_tile(_BF16, n, w, x, out, blocks, stride, adding, ahead, lines, more, more_lines)
 
 
 @entry_point(_NUMBERS)
 def _tile_f32(
-    n: int, w: int, x: int, out: int, blocks: int, stride: int, adding: int, ahead: int, lines: int
-) -> None:
-    _any_tile(_F32, n, w, x, out, blocks, stride, adding, ahead, lines)
+    n: int, w: int, x: int, out: int, blocks: int, stride: int, adding: int, ahead: int, lines: int,
+    more: int, more_lines: int,
+) -> None:  # fmt: skip
+    _any_tile(_F32, n, w, x, out, blocks, stride, adding, ahead, lines, more, more_lines)
 
 
 def tile_function(stored: np.dtype[Any]) -> int:
@@ -213,15 +215,17 @@ def float_tile(
     adding: int,
     ahead: int,
     lines: int,
+    more: int,
+    more_lines: int,
 ) -> None:
     """One group for a tile of 1 to 8 token rows.
 
     function: of `tile_function`; w: address of the group, a multiple of 64; x: of the tile; out: of
     its first row's 16 outputs, rows `stride` bytes apart; adding: 0 stores the sums, 1 adds them to
     what is there; ahead: address of weights that are read next, of which `lines` cache lines are
-    asked for with each block.
+    asked for with each block; more, more_lines: of anything else, likewise.
     """
-    _call(function, columns, w, x, out, blocks, stride, adding, ahead, lines)
+    _call(function, columns, w, x, out, blocks, stride, adding, ahead, lines, more, more_lines)
 
 
 def put_numbers(b: Any, numbers: Any, dtype: Any, at: Any) -> None:

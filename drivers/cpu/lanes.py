@@ -137,6 +137,14 @@ def prefetch(b: Any, address: Any, level: int) -> None:
     b.call(function, [pointer(b, address, I8), *numbers])
 
 
+def fetch_lines(b: Any, place: Any, lines: Any) -> None:
+    """Ask for so many cache lines from the address in a variable on, which is moved behind them."""
+    address = b.load(place)
+    with cgutils.for_range(b, lines, intp=I64) as loop:
+        prefetch(b, b.add(address, b.shl(loop.index, ir.Constant(I64, 6))), 2)
+    b.store(b.add(address, b.shl(lines, ir.Constant(I64, 6))), place)
+
+
 def call_address(b: Any, address: Any, numbers: list[Any]) -> None:
     """Call what is at an address with int64 arguments, see `jit.entry_point`."""
     kind = ir.FunctionType(ir.VoidType(), [I64] * len(numbers))

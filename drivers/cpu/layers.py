@@ -1,4 +1,6 @@
-"""All layers of a pass over float weights as one job of the team: see `claims`."""
+"""A whole pass over float weights, as one job of the team: see `claims`.
+
+As in `blocklayers`, the last layer makes only keys and values of rows whose logits nobody wants."""
 
 from typing import NamedTuple
 
@@ -7,16 +9,18 @@ from tokenix.drivers.cpu.attention import count_items as count_attention
 from tokenix.drivers.cpu.claims import begin, claim, finish
 from tokenix.drivers.cpu.dense import count_items as count_multiply
 from tokenix.drivers.cpu.dense import multiply_item
+from tokenix.drivers.cpu.fetch import Fetch, fetch_nothing, plan_matrix
 from tokenix.drivers.cpu.floatrows import norm_row, swiglu_row
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, Int64, bare
 from tokenix.drivers.cpu.kvformat import PageLayout
-from tokenix.drivers.cpu.rows import rotate_append_row
+from tokenix.drivers.cpu.numbers import address
+from tokenix.drivers.cpu.rows import copy_row, rotate_append_row
 from tokenix.drivers.cpu.team import outline, share
 
 PHASES = ("norm", "qkv", "rotate", "attend", "o", "norm", "gate_up", "swiglu", "down")
 """Of a layer."""
 HEAD_PHASES = ("norm", "head")
-_COUNT = len(PHASES)
+_COUNT, _ATTEND = len(PHASES), PHASES.index("attend")
 
 RUN_ROWS = 16
 """Rows of one item of a large batch: what they write side by side is in no other item's cache
@@ -24,7 +28,7 @@ lines. In a small batch every row is an item."""
 
 
 class LayerWeights(NamedTuple):
-    """Weights of all layers, stacked. Packed matrices are as in `dense`."""
+    """Weights of a model, those of layers stacked. Packed matrices are as in `dense`."""
 
     tile: int
     """`floattile.tile_function` of their kind: what multiplies them."""
@@ -40,6 +44,10 @@ class LayerWeights(NamedTuple):
     ffn_norm: Float32
     gate_up: Array
     down: Array
+    norm: Float32
+    embed: Array
+    head: Array
+    """The same where both are one matrix."""
 
 
 class Shape(NamedTuple):
@@ -52,14 +60,14 @@ class Shape(NamedTuple):
     layer_bytes: int
 
 
-class Activations(NamedTuple):
-    """Working memory of one pass of `rows` token rows, padded to whole tiles of T. What is packed
-    is the input of a matrix, see `dense`."""
+class Rows(NamedTuple):
+    """Rows of a pass, padded to whole tiles: all of them, or those whose logits are wanted. What is
+    packed is the input of a matrix, see `dense`."""
 
+    tokens: int
     x: Float32
     """[padded rows, hidden]"""
     packed_x: Array
-    qkv: Float32
     packed_mixed: Array
     """Of all query heads."""
     gate_up: Float32
@@ -72,10 +80,13 @@ class Batch(NamedTuple):
     positions: Int32
     frames: Int32
     """Frame that each token's K and V go to."""
+    kept: Int32
+    """Its place among the rows whose logits are wanted, or -1: the last layer makes keys and values
+    of all rows, and from attention on has these, side by side."""
     blocks: Int32
-    """[n, 5], see `attention.attend_item`."""
+    """[n, 6], see `attention.attend_item`."""
     last_blocks: Int32
-    """Likewise, of the rows whose logits are wanted: a net may do no more in its last layer."""
+    """Likewise, of the rows whose logits are wanted."""
     masses: Float32
     """[mass rows, items of a block, pages] zeros, likewise."""
     tables: Int32
@@ -89,18 +100,17 @@ class Batch(NamedTuple):
 
 
 @bare
-def _count_items(phase: int, w: LayerWeights, shape: Shape, act: Activations, batch: Batch) -> int:
+def _count_items(phase: int, w: LayerWeights, shape: Shape, rows: Rows, blocks: Int32) -> int:
+    """Items of attention, or of a matrix."""
     if phase == 1:
-        return count_multiply(w.qkv.shape[1], act.packed_x)
+        return count_multiply(w.qkv.shape[1], rows.packed_x)
     if phase == 3:
-        return count_attention(batch.blocks, shape.kv_heads, shape.heads // shape.kv_heads)
+        return count_attention(blocks, shape.kv_heads, shape.heads // shape.kv_heads)
     if phase == 4:
-        return count_multiply(w.o.shape[1], act.packed_mixed)
+        return count_multiply(w.o.shape[1], rows.packed_mixed)
     if phase == 6:
-        return count_multiply(w.gate_up.shape[1], act.packed_x)
-    if phase == 8:
-        return count_multiply(w.down.shape[1], act.packed_ffn)
-    return _count_runs(len(batch.positions))
+        return count_multiply(w.gate_up.shape[1], rows.packed_x)
+    return count_multiply(w.down.shape[1], rows.packed_ffn)
 
 
 @bare
@@ -117,111 +127,182 @@ def _first_row(rows: int, item: int) -> int:
 
 @bare
 def _run_rows(
-    phase: int,
-    layer: int,
+    step: int,
     w: LayerWeights,
     shape: Shape,
-    act: Activations,
-    batch: Batch,
-    arena: Array,
-    pages: PageLayout,
-    row: int,
-) -> None:
-    if phase == 0:
-        norm_row(act.x[row], w.attn_norm[layer], shape.eps, act.packed_x, row)
-    elif phase == 5:
-        norm_row(act.x[row], w.ffn_norm[layer], shape.eps, act.packed_x, row)
-    elif phase == 7:
-        swiglu_row(act.gate_up[row], act.packed_ffn, row)
-    else:
-        rotate_append_row(
-            act.qkv,
-            w.bias[layer],
-            w.q_norm[layer],
-            w.k_norm[layer],
-            shape.eps,
-            batch.cos,
-            batch.sin,
-            batch.positions,
-            batch.frames,
-            arena,
-            layer * shape.layer_bytes,
-            pages,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            row,
-        )
-
-
-@bare
-def _run_item(
-    phase: int,
-    layer: int,
-    w: LayerWeights,
-    shape: Shape,
-    act: Activations,
-    batch: Batch,
-    arena: Array,
-    pages: PageLayout,
-    worker: int,
-    item: int,
-) -> None:
-    if phase == 1:
-        multiply_item(w.tile, w.qkv[layer], act.packed_x, act.qkv, 0, item)
-    elif phase == 3:
-        attend_item(
-            arena,
-            layer * shape.layer_bytes,
-            pages,
-            batch.tables,
-            batch.blocks,
-            act.qkv,
-            act.packed_mixed,
-            shape.kv_heads,
-            shape.heads // shape.kv_heads,
-            shape.head_dim,
-            batch.masses,
-            batch.scratch[worker],
-            batch.places[worker],
-            item,
-        )
-    elif phase == 4:
-        multiply_item(w.tile, w.o[layer], act.packed_mixed, act.x, 1, item)
-    elif phase == 6:
-        multiply_item(w.tile, w.gate_up[layer], act.packed_x, act.gate_up, 0, item)
-    elif phase == 8:
-        multiply_item(w.tile, w.down[layer], act.packed_ffn, act.x, 1, item)
-    else:
-        rows = len(batch.positions)
-        for row in range(_first_row(rows, item), _first_row(rows, item + 1)):
-            _run_rows(phase, layer, w, shape, act, batch, arena, pages, row)
-
-
-@bare
-def _work_layers(
-    w: LayerWeights,
-    shape: Shape,
-    act: Activations,
+    qkv: Float32,
+    rows: Rows,
+    last_x: Float32,
     batch: Batch,
     arena: Array,
     pages: PageLayout,
     claims: Int64,
     worker: int,
 ) -> None:
-    begin(claims, worker)
-    for step in range(len(w.attn_norm) * _COUNT):
-        phase = step % _COUNT
-        items, done = _count_items(phase, w, shape, act, batch), 0
+    """A worker's part of a phase over rows. last_x: of the wanted rows, from the last layer on."""
+    layer, phase = step // _COUNT, step % _COUNT
+    items, done = _count_runs(rows.tokens), 0
+    item = claim(claims, step, worker, items)
+    while item >= 0:
+        for row in range(_first_row(rows.tokens, item), _first_row(rows.tokens, item + 1)):
+            if phase == 0:
+                norm_row(rows.x[row], w.attn_norm[layer], shape.eps, rows.packed_x, row)
+                if layer == len(w.attn_norm) - 1 and batch.kept[row] >= 0:
+                    copy_row(rows.x[row], last_x[batch.kept[row]])
+            elif phase == 5:
+                norm_row(rows.x[row], w.ffn_norm[layer], shape.eps, rows.packed_x, row)
+            elif phase == 7:
+                swiglu_row(rows.gate_up[row], rows.packed_ffn, row)
+            else:
+                rotate_append_row(
+                    qkv,
+                    w.bias[layer],
+                    w.q_norm[layer],
+                    w.k_norm[layer],
+                    shape.eps,
+                    batch.cos,
+                    batch.sin,
+                    batch.positions,
+                    batch.frames,
+                    arena,
+                    layer * shape.layer_bytes,
+                    pages,
+                    shape.heads,
+                    shape.kv_heads,
+                    shape.head_dim,
+                    row,
+                )
+        done += 1
         item = claim(claims, step, worker, items)
-        while item >= 0:
-            _run_item(phase, step // _COUNT, w, shape, act, batch, arena, pages, worker, item)
-            done += 1
-            item = claim(claims, step, worker, items)
-        finish(claims, step, worker, done, items)
+    finish(claims, step, worker, done, items)
 
 
-_layers_job = outline(_work_layers)
+@bare
+def _run_items(
+    step: int,
+    w: LayerWeights,
+    shape: Shape,
+    qkv: Float32,
+    rows: Rows,
+    batch: Batch,
+    blocks: Int32,
+    arena: Array,
+    pages: PageLayout,
+    fetch: Fetch,
+    claims: Int64,
+    worker: int,
+) -> None:
+    """A worker's part of attention, or of a matrix."""
+    layer, phase = step // _COUNT, step % _COUNT
+    items, done = _count_items(phase, w, shape, rows, blocks), 0
+    item = claim(claims, step, worker, items)
+    while item >= 0:
+        if phase == 1:
+            multiply_item(w.tile, w.qkv[layer], rows.packed_x, qkv, 0, fetch, item)
+        elif phase == 3:
+            attend_item(
+                arena,
+                layer * shape.layer_bytes,
+                pages,
+                batch.tables,
+                blocks,
+                qkv,
+                rows.packed_mixed,
+                shape.kv_heads,
+                shape.heads // shape.kv_heads,
+                shape.head_dim,
+                batch.masses,
+                batch.scratch[worker],
+                batch.places[worker],
+                item,
+            )
+        elif phase == 4:
+            multiply_item(w.tile, w.o[layer], rows.packed_mixed, rows.x, 1, fetch, item)
+        elif phase == 6:
+            multiply_item(w.tile, w.gate_up[layer], rows.packed_x, rows.gate_up, 0, fetch, item)
+        else:
+            multiply_item(w.tile, w.down[layer], rows.packed_ffn, rows.x, 1, fetch, item)
+        done += 1
+        item = claim(claims, step, worker, items)
+    finish(claims, step, worker, done, items)
+
+
+@bare
+def _plan_fetch(
+    phase: int, layer: int, w: LayerWeights, shape: Shape, tiles: int, reads: Int32, arena: Array
+) -> Fetch:
+    """For the matrix of a phase."""
+    groups = w.o.shape[1], w.gate_up.shape[1], w.down.shape[1], w.qkv.shape[1]
+    which = 3 if phase == 1 else (phase - 4) // 2
+    frame_bytes = arena.shape[1] * arena.itemsize
+    start, each = address(arena), shape.layer_bytes
+    return plan_matrix(which, groups, tiles, layer, len(w.o), start, frame_bytes, each, reads)
+
+
+@bare
+def _run_head(
+    w: LayerWeights,
+    eps: float,
+    rows: Rows,
+    logits: Float32,
+    nothing: Fetch,
+    claims: Int64,
+    worker: int,
+    phase: int,
+) -> None:
+    """Logits of the wanted rows, from phase `phase` on."""
+    items, done = _count_runs(rows.tokens), 0
+    item = claim(claims, phase, worker, items)
+    while item >= 0:
+        for row in range(_first_row(rows.tokens, item), _first_row(rows.tokens, item + 1)):
+            norm_row(rows.x[row], w.norm, eps, rows.packed_x, row)
+        done += 1
+        item = claim(claims, phase, worker, items)
+    finish(claims, phase, worker, done, items)
+    phase += 1
+    items, done = count_multiply(len(w.head), rows.packed_x), 0
+    item = claim(claims, phase, worker, items)
+    while item >= 0:
+        multiply_item(w.tile, w.head, rows.packed_x, logits, 0, nothing, item)
+        done += 1
+        item = claim(claims, phase, worker, items)
+    finish(claims, phase, worker, done, items)
+
+
+@bare
+def _work(
+    w: LayerWeights,
+    shape: Shape,
+    qkv: Float32,
+    logits: Float32,
+    every: Rows,
+    wanted: Rows,
+    batch: Batch,
+    arena: Array,
+    pages: PageLayout,
+    claims: Int64,
+    worker: int,
+) -> None:
+    phases = len(w.attn_norm) * _COUNT
+    tiles, rows, blocks = every.packed_x.shape[0], every, batch.blocks
+    begin(claims, worker)
+    for step in range(phases):
+        layer, phase = step // _COUNT, step % _COUNT
+        if step == phases - _COUNT + _ATTEND:
+            rows, blocks = wanted, batch.last_blocks
+        if phase == 0 or phase == 2 or phase == 5 or phase == 7:
+            _run_rows(step, w, shape, qkv, rows, wanted.x, batch, arena, pages, claims, worker)
+            continue
+        fetch = fetch_nothing(batch.reads)
+        if every.tokens > 1 and phase != _ATTEND:
+            fetch = _plan_fetch(phase, layer, w, shape, tiles, batch.reads, arena)
+        _run_items(step, w, shape, qkv, rows, batch, blocks, arena, pages, fetch, claims, worker)
+    if wanted.tokens > 0:
+        nothing = fetch_nothing(batch.reads)
+        _run_head(w, shape.eps, wanted, logits, nothing, claims, worker, phases)
+
+
+_job = outline(_work)
 
 
 @bare
@@ -229,59 +310,16 @@ def run_layers(
     team: Int64,
     w: LayerWeights,
     shape: Shape,
-    act: Activations,
+    qkv: Float32,
+    logits: Float32,
+    every: Rows,
+    wanted: Rows,
     batch: Batch,
     arena: Array,
     pages: PageLayout,
     claims: Int64,
 ) -> None:
-    """x through all layers; K and V of every row into the arena. claims: of all their phases."""
-    share(team, _layers_job((w, shape, act, batch, arena, pages, claims)))
-
-
-@bare
-def _work_head(
-    tile: int,
-    norm: Float32,
-    head: Array,
-    eps: float,
-    x: Float32,
-    packed: Array,
-    logits: Float32,
-    claims: Int64,
-    worker: int,
-) -> None:
-    begin(claims, worker)
-    for phase in range(2):
-        items, done = _count_runs(len(x)), 0
-        if phase == 1:
-            items = count_multiply(head.shape[0], packed)
-        item = claim(claims, phase, worker, items)
-        while item >= 0:
-            if phase == 0:
-                for row in range(_first_row(len(x), item), _first_row(len(x), item + 1)):
-                    norm_row(x[row], norm, eps, packed, row)
-            else:
-                multiply_item(tile, head, packed, logits, 0, item)
-            done += 1
-            item = claim(claims, phase, worker, items)
-        finish(claims, phase, worker, done, items)
-
-
-_head_job = outline(_work_head)
-
-
-@bare
-def run_head(
-    team: Int64,
-    tile: int,
-    norm: Float32,
-    head: Array,
-    eps: float,
-    x: Float32,
-    packed: Array,
-    logits: Float32,
-    claims: Int64,
-) -> None:
-    """logits [padded rows, padded vocab] of x [rows, hidden]; claims: of HEAD_PHASES."""
-    share(team, _head_job((tile, norm, head, eps, x, packed, logits, claims)))
+    """x of all rows through all layers; K and V of every row into the arena, logits of the wanted
+    rows. qkv [padded rows, groups * 16]; logits [padded wanted rows, padded vocab]; claims: of the
+    phases of all layers and of the head."""
+    share(team, _job((w, shape, qkv, logits, every, wanted, batch, arena, pages, claims)))

@@ -62,16 +62,19 @@ def read_vectors(config: ModelConfig, weights: Weights) -> Vectors:
     )
 
 
-def pack_layers(
+def pack_model(
     config: ModelConfig,
     weights: Weights,
     kind: FloatKind,
     progress: Callable[[str, float], None] | None = None,
 ) -> LayerWeights:
-    """Stack and pack the weights of all layers."""
+    """All weights of a model, those of layers stacked."""
     count, hidden = config.layers, config.hidden
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     vectors = read_vectors(config, weights)
+    embed = head = _pack_vocabulary(config, weights, "embed", kind)
+    if not config.tied_embeddings:
+        head = _pack_vocabulary(config, weights, "head", kind)
     packed = LayerWeights(
         tile=tile_function(dense.STORED[kind]),
         attn_norm=vectors.attn_norm,
@@ -83,6 +86,9 @@ def pack_layers(
         ffn_norm=vectors.ffn_norm,
         gate_up=dense.empty_packed(count, 2 * config.ffn, hidden, kind),
         down=dense.empty_packed(count, hidden, config.ffn, kind),
+        norm=weights.float32("norm"),
+        embed=embed,
+        head=head,
     )
     for i in range(count):
         _pack_layer(packed, i, weights, kind)
@@ -102,7 +108,7 @@ def _pack_layer(packed: LayerWeights, i: int, weights: Weights, kind: FloatKind)
     pack(("down",), packed.down[i])
 
 
-def pack_vocabulary(config: ModelConfig, weights: Weights, name: str, kind: FloatKind) -> Array:
+def _pack_vocabulary(config: ModelConfig, weights: Weights, name: str, kind: FloatKind) -> Array:
     """The embedding or the head."""
     packed: Array = dense.empty_packed(1, config.vocab_tokens, config.hidden, kind)[0]
     dense.pack_matrix([dense.read_matrix(weights, name, kind)], packed)

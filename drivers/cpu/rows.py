@@ -43,6 +43,12 @@ def sum_squares(typing: Any, x: Any, vectors: Any) -> Any:
 
 
 @bare
+def copy_row(x: Float32, to: Float32) -> None:
+    for k in range(len(x)):
+        to[k] = x[k]
+
+
+@bare
 def root_mean_square(x: Float32, eps: float) -> np.float32:
     """1 / sqrt(mean(x^2) + eps) of whole lanes."""
     total = sum_squares(address(x), len(x) // LANES)

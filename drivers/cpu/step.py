@@ -33,7 +33,7 @@ MAX_PASS_TOKENS = 512
 """Longer batches run as several passes: bounds the activations, and changes no result."""
 
 
-QueryBlock = tuple[int, int, int, int, int]
+QueryBlock = tuple[int, int, int, int, int, int]
 """See `attention.attend_item`."""
 
 
@@ -68,7 +68,7 @@ class Net(Protocol):
     def run(
         self,
         ids: Int32,
-        wanted: Int32,
+        wanted: int,
         batch: Batch,
         shape: Shape,
         arena: FrameArena,
@@ -76,7 +76,7 @@ class Net(Protocol):
     ) -> Float32:
         """Logits [wanted, vocab], valid until the next call; K and V of all rows into the arena.
 
-        ids [rows]: tokens of the batch's rows; wanted: rows whose logits are asked for, ascending;
+        ids [rows]: tokens of the batch's rows; wanted: how many rows' logits are asked for;
         workers: threads that take part.
         """
         ...
@@ -196,14 +196,15 @@ class ModelStep:
 
     def _gather(
         self, tables: Int32, chunks: list[Chunk], asking: list[Chunk], workers: int
-    ) -> tuple[Batch, Int32]:
-        """Flatten chunks into token rows and query blocks; also the rows that want logits. The
+    ) -> tuple[Batch, int]:
+        """Flatten chunks into token rows and query blocks; also how many rows want logits. The
         last block of each of `asking` gets a row of masses."""
         wanted: list[int] = []
         blocks: list[QueryBlock] = []
         last: list[QueryBlock] = []
         pages = max((self._count_pages(chunk) for chunk in asking), default=0)
         positions, frames = self._place(tables, chunks)
+        kept = np.full(len(positions), -1, np.int32)
         at = asks = 0
         keys = int(positions.max()) + 1
         floats = attention.count_scratch(self.config.head_dim, keys)
@@ -213,14 +214,15 @@ class ModelStep:
             if asks < len(asking) and chunk is asking[asks]:
                 mass, asks = asks, asks + 1
             first = 0 if chunk.logits else count - 1 if chunk.logits is None else count
+            blocks += self._query_blocks(chunk, at, 0, mass, at)
+            last += self._query_blocks(chunk, at, first, mass, len(wanted) - first)
             wanted += range(at + first, at + count)
-            own = self._query_blocks(chunk, at, 0, mass)
-            blocks += own
-            last += self._query_blocks(chunk, at, first, mass) if first else own
             at += count
+        kept[wanted] = range(len(wanted))
         batch = Batch(
             positions=positions,
             frames=frames,
+            kept=kept,
             blocks=_longest_first(blocks),
             last_blocks=_longest_first(last),
             tables=tables,
@@ -231,18 +233,20 @@ class ModelStep:
             cos=self._cos,
             sin=self._sin,
         )
-        return batch, np.array(wanted, np.int32)
+        return batch, len(wanted)
 
-    def _query_blocks(self, chunk: Chunk, at: int, first: int, mass: int) -> list[QueryBlock]:
+    def _query_blocks(
+        self, chunk: Chunk, at: int, first: int, mass: int, out: int
+    ) -> list[QueryBlock]:
         """Of a chunk's tokens from `first` on; at: row of its first token; mass: row of masses for
-        its last token, or -1."""
+        its last token, or -1; out: what `at` is where attention writes to."""
         most = max(1, MAX_SLOTS // (self.config.heads // self.config.kv_heads))
         count = len(chunk.tokens)
         found = []
         for i in range(first, count, most):
             queries = min(most, count - i)
             own = mass if i + queries == count else -1
-            found.append((chunk.table, at + i, chunk.start + i, queries, own))
+            found.append((chunk.table, at + i, chunk.start + i, queries, own, out + i))
         return found
 
     def _place(self, tables: Int32, chunks: list[Chunk]) -> tuple[Int32, Int32]:
@@ -254,9 +258,9 @@ class ModelStep:
 
 
 def _longest_first(blocks: list[QueryBlock]) -> Int32:
-    """[n, 5]: so that all threads end at about the same time."""
+    """[n, 6]: so that all threads end at about the same time."""
     blocks.sort(key=lambda block: -(block[2] + block[3]))
-    return np.array(blocks, np.int32).reshape(-1, 5)
+    return np.array(blocks, np.int32).reshape(-1, 6)
 
 
 def _split(chunks: list[Chunk]) -> list[list[Chunk]]:

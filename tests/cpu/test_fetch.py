@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from tokenix.drivers.cpu.fetch import count_fetched, fetch_nothing, find_part, plan_fetch
+from tokenix.drivers.cpu.fetch import (
+    count_fetched,
+    fetch_nothing,
+    find_part,
+    plan_fetch,
+    plan_matrix,
+)
 from tokenix.drivers.cpu.jit import bare
 
 START, FRAME_BYTES, PAGE_BYTES = 1 << 20, 1 << 16, 12_288
@@ -48,6 +54,28 @@ def test_with_more_frames_than_tiles_some_are_left_out():
     found = [at for at, _ in collect(frames, MATRICES, 1)]
     pages = {START + f * FRAME_BYTES for f in range(1000)}
     assert len(found) == sum(MATRICES) == len(set(found)) and set(found) <= pages
+
+
+@bare
+def write_share(which, layer, layers, frames, found):
+    fetch = plan_matrix(which, MATRICES, 2, layer, layers, 0, FRAME_BYTES, PAGE_BYTES, frames)
+    found[:] = fetch.start, fetch.first, count_fetched(fetch, 18)
+
+
+@pytest.mark.parametrize(("which", "layer", "start", "first"), [
+    (0, 0, 1, 0), (1, 0, 1, 72), (2, 0, 1, 456), (3, 1, 1, 528), (3, 0, 0, 528),
+])  # fmt: skip
+def test_matrices_from_one_attention_to_the_next_share_its_pages(which, layer, start, first):
+    found = np.zeros(3, np.int64)
+    write_share(which, layer, 2, np.arange(20, dtype=np.int32), found)
+    assert found.tolist() == [start * PAGE_BYTES, first, 3]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_behind_the_last_attention_nothing_is_fetched(which):
+    found = np.ones(3, np.int64)
+    write_share(which, 1, 2, np.arange(20, dtype=np.int32), found)
+    assert found[2] == 0
 
 
 @bare

@@ -6,8 +6,9 @@ import pytest
 from numba.core import types
 
 from tokenix.drivers.cpu import dense, floatrows, floattile
+from tokenix.drivers.cpu.fetch import plan_fetch
 from tokenix.drivers.cpu.floattile import SMALLEST
-from tokenix.drivers.cpu.jit import has_bf16, host_context, intrinsic, kernel
+from tokenix.drivers.cpu.jit import bare, has_bf16, host_context, intrinsic, kernel
 from tokenix.drivers.cpu.lanes import I32, VF32, VI32, load, store
 from tokenix.drivers.cpu.numbers import address
 from tokenix.drivers.cpu.workspace import MAX_COLUMNS, choose_tiles
@@ -85,10 +86,12 @@ def token_rows(x, columns, kind):
     return rows
 
 
-@kernel
-def multiply(function, weight, rows, out, adding):
+@bare
+def multiply(function, weight, rows, out, adding, frames):
+    """frames: of which pages are fetched meanwhile, that are not there."""
+    fetch = plan_fetch(1 << 40, 1 << 16, 1 << 13, frames, 0, 100)
     for item in range(dense.count_items(weight.shape[0], rows)):
-        dense.multiply_item(function, weight, rows, out, adding, item)
+        dense.multiply_item(function, weight, rows, out, adding, fetch, item)
 
 
 def random_rows(count, width, rng):
@@ -108,10 +111,10 @@ def test_a_tile_has_the_bits_of_numpy(kind, seed):
         count = rows.shape[0] * columns
         out = np.zeros((count, 96), np.float32)
         function = floattile.tile_function(weight.dtype)
-        multiply(function, weight, rows, out, 0)
+        multiply(function, weight, rows, out, 0, np.arange(0, dtype=np.int32))
         found, wanted = out[: 2 * columns + 1, :84], expected[: 2 * columns + 1]
         assert (found.view(np.int32) == wanted.view(np.int32)).all(), columns
-        multiply(function, weight, rows, out, 1)
+        multiply(function, weight, rows, out, 1, np.arange(30, dtype=np.int32))
         assert (out[: 2 * columns + 1, :84] == wanted + wanted).all()
 
 
@@ -124,7 +127,9 @@ def test_many_token_rows_are_several_items(seed):
     out = np.full((tiles * columns, 32), np.nan, np.float32)
     weight = packed(matrix, "bf16")
     function = floattile.tile_function(weight.dtype)
-    multiply(function, weight, token_rows(x, columns, "bf16"), out, 0)
+    multiply(
+        function, weight, token_rows(x, columns, "bf16"), out, 0, np.arange(90, dtype=np.int32)
+    )
     assert (out[:count] == plain_multiply(matrix, x, "bf16")).all()
 
 
