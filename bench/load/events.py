@@ -57,7 +57,7 @@ class Usage(msgspec.Struct, frozen=True):
 class Chunk(msgspec.Struct, frozen=True):
     """The data of one event."""
 
-    choices: list[Choice] = []
+    choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
 

@@ -42,7 +42,6 @@ class Exchange:
     """When the request was written."""
     body: bytearray = field(default_factory=bytearray)
     """Of an answer that is not 200."""
-    retry_after: str = ""
     connection: "Connection | None" = None
 
     def stop_reading(self) -> None:
@@ -72,6 +71,8 @@ class Connection(asyncio.Protocol):
         self.exchange: Exchange | None = None
         self.answered = False
         """Something has come for the present exchange."""
+        self._to_the_end = True
+        """The body of the present answer ends with the connection (RFC 9112, 6.3)."""
         self._time_s = 0.0
         self._parser = httptools.HttpResponseParser(self)
 
@@ -81,7 +82,7 @@ class Connection(asyncio.Protocol):
         if self.transport is None:
             raise Broken("the server closed the connection at once")
         self._parser = httptools.HttpResponseParser(self)
-        self.exchange, self.answered = exchange, False
+        self.exchange, self.answered, self._to_the_end = exchange, False, True
         exchange.connection = self
         exchange.sent_s = time.monotonic()
         self.transport.write(request)
@@ -106,14 +107,17 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
+        if self._to_the_end and exc is None and self.exchange and self.exchange.status:
+            self._end(None)
+            return
         reason = f": {exc}" if exc else ""
         self._end(Broken(f"the server closed the connection before the answer had ended{reason}"))
 
     # ---- the parser's side ----
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.exchange is not None and name.lower() == b"retry-after":
-            self.exchange.retry_after = value.decode("latin-1")
+        if name.lower() in (b"content-length", b"transfer-encoding"):
+            self._to_the_end = False
 
     def on_headers_complete(self) -> None:
         if self.exchange is not None:

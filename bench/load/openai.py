@@ -19,6 +19,8 @@ Api = Literal["completions", "chat"]
 PATHS: Mapping[Api, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 TIERS = {"interactive": "priority", "stream": "default", "batch": "flex", "idle": "flex"}
 REFUSALS = (429, 503)
+FINISHED = ("length", "stop", "eos_token", "stop_sequence", "tool_calls", "function_call")
+"""Reasons of answers that are whole; TGI has names of its own for `stop`."""
 REQUEST_LIMIT_S = 600.0
 MODELS_LIMIT_S = 30.0
 """Of the question which models there are."""
@@ -61,6 +63,8 @@ class OpenAITarget:
                 status, body = await self.pool.get("/v1/models", self.headers(""))
             if self._model:
                 return
+            if status in (401, 403):
+                raise ValueError(f"{self.url}: {status}: {_body_message(body)}; give --api-key")
             if status != 200:
                 raise ValueError(f"{self.url}: /v1/models answers {status}; name a --model")
             self._model = str(msgspec.json.decode(body)["data"][0]["id"])
@@ -174,7 +178,7 @@ class _Answer:
             return
         if chunk.usage is not None:
             self._usage = chunk.usage
-        for choice in chunk.choices:
+        for choice in chunk.choices or ():
             if choice.is_output:
                 self.said.append(choice.said)
                 self._record.times_s.append(time_s)
@@ -218,8 +222,8 @@ class _Answer:
         if exchange.status != 200:
             record.error = f"{exchange.status}: {_body_message(bytes(exchange.body))}"
             record.ending = "refused" if exchange.status in REFUSALS else "failed"
-        elif not record.error and self._finish in ("stop", "length"):
-            record.ending = "stop" if self._finish == "stop" else "length"
+        elif not record.error and self._finish in FINISHED:
+            record.ending = "length" if self._finish == "length" else "stop"
         elif not record.error and not self._heard:
             record.error = "the answer was no stream of events"
         elif not record.error:

@@ -1,18 +1,9 @@
 """Loads against servers that behave, and that do not."""
 
-import contextlib
 import json
-import os
-import pty
-import re
-import signal
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -23,61 +14,10 @@ from tokenix.bench.load.http import Pool
 from tokenix.bench.load.openai import Asking
 from tokenix.bench.load.run import Options, Report, run
 from tokenix.bench.load.sessions import make_parts
-from tokenix.cli.main import main
-from tokenix.syscalls.rehearsal import rehearse
-from tokenix.syscalls.wire.server import serve
+from tokenix.tests.bench_load.replies import CHUNK, GOOD, answering, events, plain, until_closed
 from tokenix.tests.bench_load.stubs import play, stub
 
 QUICK = [[0.05, 0.06, 0.07]] * 64
-CHUNK = '{"choices":[{"index":0,"text":"%s","finish_reason":%s}]}'
-
-
-@contextlib.contextmanager
-def answering(reply: Callable[[int, bytes], bytes]) -> Iterator[str]:
-    """A server that answers its n-th request with raw bytes, and closes."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def work() -> None:
-        number = 0
-        while True:
-            try:
-                peer, _ = listener.accept()
-            except OSError:
-                return
-            with peer, contextlib.suppress(OSError):
-                data = b""
-                while b"\r\n\r\n" not in data:
-                    data += peer.recv(65536)
-                head, _, body = data.partition(b"\r\n\r\n")
-                wanted = int(head.lower().partition(b"content-length:")[2].split(b"\r")[0] or b"0")
-                while len(body) < wanted:
-                    body += peer.recv(65536)
-                peer.sendall(reply(number, body))
-                number += 1
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(30)
-
-
-def plain(status: str, body: bytes, kind: str = "application/json") -> bytes:
-    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
-
-
-def events(*data: str, cut: bool = False) -> bytes:
-    body = "".join(f"data: {one}\r\n\r\n" for one in data).encode()
-    if cut:
-        return plain("200 OK", body + b"x" * 50, "text/event-stream")[:-50]
-    return plain("200 OK", body, "text/event-stream")
-
-
-GOOD = (CHUNK % ("a", "null"), CHUNK % ("", '"stop"'), "[DONE]")
 
 
 def test_a_closed_loop_never_has_more_under_way(tmp_path: Path) -> None:
@@ -135,6 +75,32 @@ def test_readers_that_stall_do_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reply", "ending", "tokens"),
+    [
+        (until_closed(*GOOD), "stop", 1),
+        (events(CHUNK % ("a", '"eos_token"')), "stop", 1),
+        (events(*GOOD[:2], '{"choices":null,"usage":{"completion_tokens":7}}'), "stop", 7),
+        (events(CHUNK % ("a", '"length"'), '{"choices":[],"usage":null}'), "length", 1),
+    ],
+)
+def test_other_servers_have_habits_of_their_own(reply: bytes, ending: str, tokens: int) -> None:
+    group = Clients(requests=1, concurrency=1)
+    with answering(lambda number, body: reply) as url:
+        (record,) = play(url, make_parts((group,), 1), Content(1, 30_000)).records
+    assert (record.ending, record.output_tokens, record.error) == (ending, tokens, "")
+    assert record.counted == (tokens == 7)
+
+
+def test_a_key_that_is_missing_is_asked_for() -> None:
+    reply = plain("401 No", b'{"error":{"message":"no key"}}')
+    with (
+        answering(lambda number, body: reply) as url,
+        pytest.raises(ValueError, match=r"401: no key; give --api-key"),
+    ):
+        run(Options((Clients(requests=1),), url=url))
+
+
+@pytest.mark.parametrize(
     ("reply", "ending", "words"),
     [
         (plain("500 No", b'{"error":{"message":"it is\\nbroken"}}'), "failed", "500: it is broken"),
@@ -145,6 +111,8 @@ def test_readers_that_stall_do_not_read(tmp_path: Path) -> None:
         (b"SSH-2.0-OpenSSH\r\n", "failed", "no HTTP"),
         (events(*GOOD, cut=True), "failed", "closed the connection before"),
         (events(CHUNK % ("a", "null")), "failed", "finish_reason missing"),
+        (until_closed(CHUNK % ("a", "null")), "failed", "finish_reason missing"),
+        (b"HTTP/1.0 200 OK\r\ncontent-", "failed", "closed the connection before"),
         (events(CHUNK % ("a", '"error"')), "failed", "finish_reason error"),
         (events('{"error":{"message":"Context size"}}', "[DONE]"), "failed", "Context size"),
         (events('{"choices": 3}'), "failed", "not a chunk"),
@@ -159,7 +127,8 @@ def test_what_servers_do_wrong_is_in_the_record(reply: bytes, ending: str, words
     assert record.ending == ending and words in record.error and "\n" not in record.error
     came = sum(b'"text":"a"' in line for line in reply.split(b"\n") if line.startswith(b"data"))
     assert record.output_tokens == came == len(record.times_s), "what came before counts"
-    assert record.status == (int(reply[9:12]) if reply.startswith(b"HTTP") else 0)
+    whole = b"\r\n\r\n" in reply
+    assert record.status == (int(reply[9:12]) if whole else 0)
 
 
 def test_a_request_without_an_end_is_given_up() -> None:
@@ -253,15 +222,6 @@ def test_events_may_be_cut_anywhere(size: int) -> None:
     assert [chunk.choices[0].said for chunk in chunks] == ["x\n"] and reader.done
 
 
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with (
-        rehearse(step_s=0.005) as k,
-        serve(k.port, tmp_path_factory.mktemp("s") / "k.sock") as server,
-    ):
-        yield server.path
-
-
 def at_socket(kernel: Path, *groups: Clients) -> Report:
     return run(Options(groups, socket=kernel))
 
@@ -284,138 +244,3 @@ def test_a_kernel_sees_its_readers_leave(kernel: Path) -> None:
 
     with tokenix.connect(kernel) as k:
         assert k.ps() == (), "nothing of the load is left"
-
-
-def test_the_command_writes_lines_and_a_summary(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = tmp_path / "lines"
-    with answering(answer) as url:
-        words = ["bench", "load", "--url", url, "--requests", "3", "--warmup", "2"]
-        assert main([*words, "--json", "--out", str(lines)]) == 0
-        summary = json.loads(capsys.readouterr().out)
-        assert main([*words, "--machine", "2xcpu-2vcpu"]) == 0
-    assert summary["completed"] == 3 and summary["model_id"] == "m"
-    assert len([json.loads(line) for line in lines.read_text().splitlines()]) == 3
-    out = capsys.readouterr().out
-    assert "all at once" in out and "USD for a million" in out
-
-
-def answer(number: int, body: bytes) -> bytes:
-    return events(*GOOD) if body else plain("200 OK", b'{"data":[{"id":"m"}]}')
-
-
-@pytest.mark.parametrize("option", ["--out", "--html"])
-def test_a_full_disk_does_not_cost_the_figures(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with answering(answer) as url:
-        words = ["bench", "load", "--url", url, "--requests", "3", option, "/dev/full"]
-        assert main(words) == 1
-    out, err = capsys.readouterr()
-    assert "completed 3" in out
-    assert f"{option} /dev/full: No space left on device" in err and err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["--url", "ftp://x"], 2, "http://"),
-        (["--input", "many"], 2, "no quantity"),
-        (["--rate", "0"], 2, "--rate"),
-        (["--api", "chat", "--prompt", "ids"], 2, "token ids"),
-        (["--turns", "2", "--prompt", "ids"], 2, "several turns"),
-        (["--extra-body", "[1]"], 2, "no JSON object"),
-        (["--machine", "abacus"], 2, "abacus"),
-        (["--prices", "mine.csv"], 2, "--machine"),
-        (["--machine", "h100", "--usd-per-hour", "3"], 2, "give one"),
-        (["--trace", "missing.csv"], 1, "missing.csv"),
-        (["--clients", "missing.toml"], 1, "missing.toml"),
-        (["--clients", "missing.toml", "--rate", "3"], 2, "rate belongs into that file"),
-        (["--socket", "missing.sock"], 1, "missing.sock"),
-        (["--html", "missing/x.html"], 2, "a folder that exists"),
-    ],
-)
-def test_what_makes_no_sense_is_said_in_a_line(
-    words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bench", "load", *words]) == code
-    err = capsys.readouterr().err
-    assert message in err and (err.count("\n") == 1 or err.startswith("╭")), err
-
-
-def test_a_page_needs_nothing_else(kernel: Path, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    groups = tmp_path / "load.toml"
-    groups.write_text(
-        '[[clients]]\nname = "chat"\nrate = 50\nrequests = 12\noutput_tokens = "4-20"\n'
-        '[[clients]]\nname = "<jobs>"\nconcurrency = 2\nrequests = 6\noutput_tokens = 10\n'
-    )
-    words = ["--socket", str(kernel), "--clients", str(groups), "--html", str(page)]
-    assert main(["bench", "load", *words]) == 0
-    text = page.read_text()
-    assert text.count("<svg") == 4 and "chat: Poisson, 50/s" in text
-    assert "<jobs>" not in text and "&lt;jobs&gt;" in text
-    outside = re.findall(r'(?:src|href)="(?!#)([^"]*)"', text)
-    assert not outside, "nothing is loaded from elsewhere"
-    ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_load_can_be_ended(number: signal.Signals, code: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        words = ["bench", "load", "--url", url, "--model", "m", "--requests", "2"]
-        running = subprocess.Popen(
-            [sys.executable, "-m", "tokenix.cli.main", *words], stderr=subprocess.PIPE, text=True
-        )
-        peer, _ = silent.accept()  # asks for the models, and waits
-        running.send_signal(number)
-        _, err = running.communicate(timeout=60)
-        peer.close()
-    assert running.returncode == code and not err
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_ended_before_an_interruption_is_told(number: signal.Signals, tmp_path: Path) -> None:
-    came, over = threading.Event(), threading.Event()
-
-    def reply(count: int, body: bytes) -> bytes:
-        if count == 2:  # the models, one request, and now the second
-            came.set()
-            over.wait(60)
-        return answer(count, body)
-
-    lines = tmp_path / "lines"
-    with answering(reply) as url:
-        words = ["--url", url, "--requests", "9", "--concurrency", "1", "--out", str(lines)]
-        running = subprocess.Popen(
-            [sys.executable, "-m", "tokenix.cli.main", "bench", "load", *words],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert came.wait(60)
-        running.send_signal(number)
-        out, err = running.communicate(timeout=60)
-        over.set()
-    assert running.returncode == 130 and not err
-    assert "completed 1" in out and "interrupted; 1 under way" in out
-    assert len(lines.read_text().splitlines()) == 1
-
-
-def test_a_terminal_sees_how_far_it_is(tmp_path: Path) -> None:
-    master, slave = pty.openpty()
-    with stub([[0.2, 0.4, 0.6]] * 30_000, tmp_path) as server:
-        words = ["bench", "load", "--url", server.url, "--requests", "3", "--output", "3"]
-        running = subprocess.Popen(
-            [sys.executable, "-m", "tokenix.cli.main", *words], stderr=slave,
-            stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
-        )  # fmt: skip
-        os.close(slave)
-        seen = b""
-        with contextlib.suppress(OSError):  # the last one has closed it
-            while data := os.read(master, 4096):
-                seen += data
-        out, _ = running.communicate(timeout=60)
-        os.close(master)
-    assert running.returncode == 0 and b"completed 3" in out
-    assert b"streaming" in seen and b"tok/s" in seen

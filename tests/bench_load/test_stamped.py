@@ -52,13 +52,18 @@ def play(story: Callable[[Stamped, Reader, socket.socket], Awaitable[None]]) -> 
 
 def test_bytes_have_the_time_they_came_however_late_they_are_read() -> None:
     async def story(connection: Stamped, reader: Reader, peer: socket.socket) -> None:
-        before_s = time.monotonic()
-        peer.send(b"here")
-        after_s = time.monotonic()
-        time.sleep(0.3)  # the loop reads nothing meanwhile
-        await reader.came.wait()
-        ((data, time_s),) = reader.pieces
-        assert data == b"here" and before_s - 0.05 < time_s < after_s + 0.05
+        for _ in range(20):  # the system notes no times for a moment after somebody wants them
+            reader.came.clear()
+            before_s = time.monotonic()
+            peer.send(b"here")
+            time.sleep(0.3)  # the loop reads nothing meanwhile
+            late_s = time.monotonic()
+            await reader.came.wait()
+            data, time_s = reader.pieces[-1]
+            assert data == b"here"
+            if time_s < late_s - 0.1:
+                break
+        assert before_s - 0.05 < time_s < late_s - 0.1
 
     play(story)
 
