@@ -6,7 +6,9 @@
                  attention over pages, split by split            decode  parts
                  the sum of the splits                           combine mixed
                  or, for chunks of a prompt, all at once         prefill mixed
-                 o and its sum, norm, gate up, SwiGLU, down      torch   x
+                 o and its sum, norm, gate up                    torch   x, both
+                 SwiGLU                                          gate    gated
+                 down and its sum                                torch   x
     head         norm, logits of the rows that draw              torch   logits
 
 All of it goes into one stream and touches fixed buffers only, so it can be captured as a graph.
@@ -24,7 +26,15 @@ from tokenix.drivers.cuda.buffers import Buffers, Field, Inputs
 from tokenix.drivers.cuda.dense import Dense
 from tokenix.drivers.cuda.devicetables import DeviceTables
 from tokenix.drivers.cuda.driver import CudaDriver
-from tokenix.drivers.cuda.kernels.abi import APPEND, COMBINE, DECODE, PREFILL, SPLIT_TOKENS
+from tokenix.drivers.cuda.kernels.abi import (
+    APPEND,
+    COMBINE,
+    DECODE,
+    GATE,
+    PREFILL,
+    SPLIT_TOKENS,
+)
+from tokenix.drivers.cuda.kernels.gate import count_blocks
 from tokenix.drivers.cuda.launcher import Launcher
 from tokenix.drivers.cuda.matrix import Fp8Matrix, Matrix, multiply, multiply_wide
 from tokenix.drivers.cuda.ranks.peers import Peers
@@ -82,6 +92,8 @@ class Layers:
                 "parts": Field(single, (self._turn, dim)),
                 "stats": Field(single, (self._turn, 2)),
                 "mixed": Field(x, (rows, heads * dim)),
+                "both": Field(x, (rows, 2 * config.ffn)),
+                "gated": Field(x, (rows, config.ffn)),
                 "picked": Field(x, (drawing, config.hidden)),
                 "logits": Field(single, (drawing if leading else 0, config.vocab_tokens)),
                 "drawn": Field(torch.int32, (drawing,)),
@@ -126,6 +138,12 @@ class Layers:
         }
         scale = {"scale": math.log2(math.e) / math.sqrt(config.head_dim)}
         tiles = {"tiles": inputs.address("tiles"), "out": buffers.address("mixed")}
+        gate: dict[str, float] = {
+            "both": buffers.address("both"),
+            "out": buffers.address("gated"),
+            "rows": 0,
+            "width": config.ffn,
+        }
         combine: dict[str, float] = {
             "positions": inputs.address("positions"),
             "out": buffers.address("mixed"),
@@ -137,6 +155,7 @@ class Layers:
             "decode": Block(DECODE, shared | splits | scale),
             "combine": Block(COMBINE, splits | combine),
             "prefill": Block(PREFILL, shared | tiles | scale),
+            "gate": Block(GATE, gate),
         }
 
     def find_tables(self) -> None:
@@ -163,7 +182,10 @@ class Layers:
             self._launcher.launch(blocks["append"], rows)
             self._attend(blocks, rows if decoding is None else decoding, splits)
             self._launcher.launch(blocks["prefill"], tiles)
-            dense.run(partial(self._feed, layer, rows))
+            dense.run(partial(self._widen, layer, rows))
+            blocks["gate"].set(rows=rows)
+            self._launcher.launch(blocks["gate"], count_blocks(rows, self._config.ffn))
+            dense.run(partial(self._narrow, layer, rows))
 
     def pick(self, first: int, count: int) -> None:
         """Put the x of the tokens that draw behind the `first` ones that were picked before."""
@@ -223,14 +245,13 @@ class Layers:
         normed = self._norm(self.buffers["x"][:rows], layer.attn_norm)
         multiply(normed, layer.qkv, self.buffers["qkv"][:rows])
 
-    def _feed(self, layer: Layer, rows: int) -> None:
-        from torch.nn import functional
-
+    def _widen(self, layer: Layer, rows: int) -> None:
         x = self.buffers["x"][:rows]
         self._add(x, self.buffers["mixed"][:rows], layer.o)
-        both = multiply(self._norm(x, layer.ffn_norm), layer.gate_up)
-        gate, up = both.chunk(2, dim=1)
-        self._add(x, functional.silu(gate).mul_(up), layer.down)
+        multiply(self._norm(x, layer.ffn_norm), layer.gate_up, self.buffers["both"][:rows])
+
+    def _narrow(self, layer: Layer, rows: int) -> None:
+        self._add(self.buffers["x"][:rows], self.buffers["gated"][:rows], layer.down)
 
     def _add(self, x: "torch.Tensor", source: "torch.Tensor", matrix: Matrix) -> None:
         """x += source @ matrix.T, over all ranks."""

@@ -118,7 +118,8 @@ def test_every_kernel_of_the_registry_is_checked(driver):
     techniques = {(op, recipe.technique) for _, op, found in recipes for recipe in found}
     assert techniques == {
         ("append", "numba"), ("append", "cpp"), ("decode", "numba"), ("decode", "mma"),
-        ("decode", "cpp"), ("combine", "numba"), ("prefill", "mma"), ("sample", "numba"),
+        ("decode", "cpp"), ("combine", "numba"), ("prefill", "mma"), ("gate", "numba"),
+        ("sample", "numba"),
     }  # fmt: skip
     assert {shape.kv for shape in REAL_SHAPES} == {"f32", "f16", "bf16", "int8", "fp8", "int4"}
     assert {shape.dim for shape in REAL_SHAPES} == set(DIMS)

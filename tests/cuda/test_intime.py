@@ -28,9 +28,8 @@ from tokenix.tests.device.machine import words
 from tokenix.tests.sim.deep import signal, speak, stop, take_all
 from tokenix.tests.sim.machine import SimMachine
 
-PACE = Pace(launch_s=0.003, in_page_s=0.1, out_page_s=0.02)
-STEP_S = 7 * PACE.launch_s
-"""The kernels of a decode of two layers: append, decode, combine of each, and sample."""
+PACE = Pace(pass_s=0.021, in_page_s=0.1, out_page_s=0.02)
+STEP_S = PACE.pass_s
 ENGINES = (Forward, CopyIn, CopyOut)
 
 
@@ -155,13 +154,13 @@ def test_all_say_what_they_would_have_said(story):
         assert machine.output[alone] == story.machine.output[pid]
 
 
-@pytest.mark.parametrize("pace", [PACE, Pace(launch_s=1e-5, in_page_s=2e-5, out_page_s=3e-5)])
+@pytest.mark.parametrize("pace", [PACE, Pace(pass_s=1e-4, in_page_s=2e-5, out_page_s=3e-5)])
 def test_the_planner_has_the_rates_measured_at_boot(fake, pace):
     machine = boot(14, pace)
     found = machine.call(Sysctl())
     machine.device.close()
-    step_s = STEP_S / PACE.launch_s * pace.launch_s
-    assert found["rates.step_s"] == pytest.approx(step_s)
-    assert found["rates.prefill_tokens_per_s"] == pytest.approx(rates.PREFILL_TOKENS / step_s)
+    prefill_tokens_per_s = rates.PREFILL_TOKENS / pace.pass_s
+    assert found["rates.step_s"] == pytest.approx(pace.pass_s)
+    assert found["rates.prefill_tokens_per_s"] == pytest.approx(prefill_tokens_per_s)
     assert found["rates.in_s_per_page"] == pytest.approx(pace.in_page_s)
     assert found["rates.out_s_per_page"] == pytest.approx(pace.out_page_s)

@@ -159,6 +159,13 @@ def prefill(twin: Any, grid: Grid, values: Values) -> None:
         out[mine] = oracles.narrow(twin.kind, numbers.reshape(count, -1))
 
 
+def gate(twin: Any, grid: Grid, values: Values) -> None:
+    rows, width = values["rows"], values["width"]
+    words = rows * width // (1 if twin.kind == "f32" else 2)
+    both, out = (flat(values[n], np.uint32, words * k) for n, k in (("both", 2), ("out", 1)))
+    oracles.gate(twin.kind, both, out, rows, width)
+
+
 def sample(twin: Any, grid: Grid, values: Values) -> None:
     rows, vocab = grid[0], values["vocab"]
     kinds = {
@@ -175,5 +182,6 @@ TWINS: dict[str, Callable[[Any, Grid, Values], None]] = {
     "decode": decode,
     "combine": combine,
     "prefill": prefill,
+    "gate": gate,
     "sample": sample,
 }

@@ -93,6 +93,11 @@ MUTATIONS = [
         "test_sample.py::test_minus_infinity_is_never_drawn",
     ),
     Mutation(
+        "gate: a row's numbers are those of the row before",
+        "gate.py", "item + quotient(item, pairs) * pairs", "item",
+        "test_gate.py::test_gate",
+    ),
+    Mutation(
         "prefill: keys are overwritten while others still read them",
         "prefill.cu", "key += KEYS) {\n        __syncthreads();\n", "key += KEYS) {\n",
         f"{PREFILL}[bf16-two-chunks]",

@@ -32,6 +32,7 @@ SOME = [
     pytest.param("append", shape("bf16", "bf16", 4, 128, norm=True), HOPPER, id="append-qwen3"),
     pytest.param("prefill", shape("bf16", "bf16", 4, 128), HOPPER, id="prefill-llama-8b"),
     pytest.param("prefill", shape("fp8", "bf16", 4, 128), HOPPER, id="prefill-fp8"),
+    pytest.param("gate", shape("bf16", "bf16", 1, 64), HOPPER, id="gate"),
     pytest.param("sample", shape("bf16", "bf16", 1, 64), HOPPER, id="sample"),
 ]
 

@@ -31,7 +31,7 @@ PACKAGES = (
     "torch", "cuda-bindings", "numba", "numba-cuda", "numpy", "triton", "nvidia-nvvm",
     "nvidia-nvjitlink", "nvidia-cuda-nvrtc",
 )  # fmt: skip
-OPS = ("append", "decode", "combine", "prefill", "sample")
+OPS = ("append", "decode", "combine", "prefill", "gate", "sample")
 PARTS = (
     *OPS, "attention", "link", "launches", "numbers", "model", "whole", "ranks", "overload",
     "sanitizer",

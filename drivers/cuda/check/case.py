@@ -15,6 +15,7 @@ from tokenix.drivers.cuda.arguments import Block
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.kernels import oracles
 from tokenix.drivers.cuda.kernels.abi import OPS, PAGE_TOKENS
+from tokenix.drivers.cuda.kernels.gate import count_blocks
 from tokenix.drivers.cuda.kernels.pages import Page
 from tokenix.drivers.cuda.kernels.prefill import make_tiles
 from tokenix.drivers.cuda.kernels.registry import Shape
@@ -37,6 +38,7 @@ WRITTEN = {
     "decode": ("parts", "stats"),
     "combine": ("out",),
     "prefill": ("out",),
+    "gate": ("out",),
     "sample": ("tokens",),
 }
 
@@ -74,6 +76,7 @@ class Case:
             "parts": np.full(rows * heads * SPLITS * dim, np.nan, np.float32),
             "stats": np.full(rows * heads * SPLITS * 2, np.nan, np.float32),
             "out": np.full(rows * heads * dim // (1 if x == "f32" else 2), 0xFFFFFFFF, np.uint32),
+            "both": oracles.narrow(x, rng.standard_normal(2 * rows * heads * dim) * 3),
             "tiles": make_tiles([CHUNK]),
             "logits": _normal(rng, rows * VOCAB) * np.float32(3),
             "temperature": rng.choice([0.0, 0.7, 1.0], rows),
@@ -97,6 +100,7 @@ class Case:
             "scale": 1.4427 / dim**0.5,
             "items": rows * heads,
             "vocab": VOCAB,
+            "width": heads * dim,
         }
 
     def _draw_arena(self, rng: np.random.Generator) -> npt.NDArray[np.uint32]:
@@ -144,6 +148,8 @@ class Case:
             oracles.append(self.shape.x, page, **values)
         elif op == "decode":
             oracles.decode(page, **values)
+        elif op == "gate":
+            oracles.gate(self.shape.x, **values)
         elif op == "combine":
             oracles.combine(self.shape.x, **values)
         else:
@@ -168,7 +174,10 @@ class Case:
         """What the op writes on the device."""
         names = [name for name, kind in OPS[op].args if kind.endswith("*")]
         scalars = {name: self.scalars[name] for name, _ in OPS[op].args if name not in names}
-        rows = {"prefill": len(self.arrays["tiles"]) // 2}.get(op, len(POSITIONS))
+        rows = {
+            "prefill": len(self.arrays["tiles"]) // 2,
+            "gate": count_blocks(len(POSITIONS), int(self.scalars["width"])),
+        }.get(op, len(POSITIONS))
         held: dict[str, int] = {}
         try:
             for name in names:

@@ -106,6 +106,7 @@ PREFILL = _op(
     max_pages="i32",
     scale="f32",
 )
+GATE = _op("gate", both="u32*", out="u32*", rows="i32", width="i32")
 SAMPLE = _op(
     "sample",
     logits="f32*",
@@ -119,4 +120,4 @@ SAMPLE = _op(
     vocab="i32",
 )
 
-OPS: dict[str, Op] = {op.name: op for op in (APPEND, DECODE, COMBINE, PREFILL, SAMPLE)}
+OPS: dict[str, Op] = {op.name: op for op in (APPEND, DECODE, COMBINE, PREFILL, GATE, SAMPLE)}

@@ -175,6 +175,13 @@ def combine(
     out[:] = narrow(x, numbers).ravel()
 
 
+def gate(x: Kind, both: Array, out: Array, rows: int, width: int) -> None:
+    """`abi.GATE`"""
+    low, up = widen(x, both).reshape(rows, 2, width).swapaxes(0, 1)
+    with np.errstate(over="ignore"):  # its inverse is 0
+        out[:] = narrow(x, low / (1 + np.exp(-low)) * up).ravel()
+
+
 def attend(
     page: Page, q: Array, arena: Array, tables: Array, slots: Array, positions: Array,
     layer_at: int, frame_words: int, kv_heads: int, max_pages: int, scale: float,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenix.drivers.cuda.kernels import abi, append, decode, prefill, sample
+from tokenix.drivers.cuda.kernels import abi, append, decode, gate, prefill, sample
 from tokenix.drivers.cuda.kernels.abi import Op
 from tokenix.drivers.cuda.kernels.append import Vector
 from tokenix.drivers.cuda.kernels.build import Arch, compile_cpp, compile_python
@@ -203,6 +203,13 @@ def _prefill(shape: Shape) -> Iterator[Recipe]:
     yield _cpp(abi.PREFILL, "mma", "prefill", macros, grid, prefill.THREADS, shared_bytes)
 
 
+def _gate(shape: Shape) -> Iterator[Recipe]:
+    def grid(rows: int, splits: int = 1) -> Grid:
+        return rows, 1, 1
+
+    yield _python(abi.GATE, shape.x, gate.make_gate(shape.x), grid, gate.THREADS)
+
+
 def _sample(shape: Shape) -> Iterator[Recipe]:
     def grid(rows: int, splits: int = 1) -> Grid:
         return rows, 1, 1
@@ -215,6 +222,7 @@ IMPLEMENTATIONS: Mapping[str, Callable[[Shape], Iterable[Recipe]]] = {
     "decode": _decode,
     "combine": _combine,
     "prefill": _prefill,
+    "gate": _gate,
     "sample": _sample,
 }
 """For each op what can make it for a shape, the preferred one first."""
