@@ -2,7 +2,7 @@
 
 import contextlib
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -244,14 +244,25 @@ class CudaDevice(QueuedDevice):
     # ---- on the compute thread ----
 
     def _forward(self, command: Forward) -> ForwardDone:
-        try:
-            return self._queue(command).done()
-        finally:
-            self._computed.rise()
-            self._computed.sync()
+        return self._queue(command).done()
 
     def _launch(self, command: Forward) -> Answer:
-        return self._queue(command).done
+        queued = self._queue(command)
+
+        def answer() -> ForwardDone:
+            with self._all_or_quiet():
+                return queued.done()
+
+        return answer
+
+    @contextlib.contextmanager
+    def _all_or_quiet(self) -> Iterator[None]:
+        """What fails inside has nothing to run afterwards: its frames are free for others then."""
+        try:
+            yield
+        except BaseException:
+            self._driver.sync(self._stream)
+            raise
 
     def _tell(self, command: Forward, batch: Batch) -> Callable[[], None]:
         """Let other ranks run it too. What is returned waits for them."""
@@ -259,24 +270,19 @@ class CudaDevice(QueuedDevice):
 
     def _queue(self, command: Forward) -> Pass:
         """Change the tables, queue the rows that can be run and the drawing of their tokens."""
-        before = self._last
+        before, self._last = self._last, None
         if before is not None and not (before.sure and len(command.all_rows()) <= MAX_ROWS):
             before.done()
         # Other ranks than the first never know tokens of their own device.
         running = before is not None and (before.is_running or self._rank.shard.index > 0)
         batch = self._intake.take(command, running)
         good = batch.good()
-        try:
+        with self._all_or_quiet():
             others = self._tell(command, batch)
             if self._tables.update(command.tables, self._inputs, self._stream):
                 self._layers.find_tables()
                 self._step.forget_graphs()
             take = self._step.launch(good, before.places if before is not None else {})
-        except BaseException:
-            self._last = None
-            self._computed.rise()
-            self._computed.sync()  # nothing reads the inputs of this step any more
-            raise
         self._last = Pass(command, batch, take, others, self._step.is_sure(good))
         return self._last
 

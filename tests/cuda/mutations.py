@@ -217,4 +217,9 @@ MUTATIONS = [
         "driver.py", "        if int(result):", '        if int(result) and "Event" not in call:',
         f"{DEVICE}::test_whichever_call_fails_its_command_fails_and_no_other",
     ),
+    Mutation(
+        "what is left of a failed pass runs later",
+        "device.py", "            self._driver.sync(self._stream)\n            raise\n",
+        "            raise\n", f"{DEVICE}::test_nothing_of_a_failed_pass_runs_later",
+    ),
 ]  # fmt: skip

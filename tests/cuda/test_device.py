@@ -180,6 +180,23 @@ def test_whichever_call_fails_its_command_fails_and_no_other(fake, at):
         assert (fake.used_bytes, fake.pinned_bytes, fake.handles) == (0, 0, 0), call
 
 
+def test_nothing_of_a_failed_pass_runs_later(fake):
+    """Its frames are free for others when it is told: whichever call of it has failed."""
+    prompt = COMMANDS[0]
+    ((_, calls),) = calls_of([prompt])
+    for n, call in enumerate(calls):
+        bench = CudaBench(seed=n, eager_percent=0)
+        bench.do(Forward, ())
+        bench.frame(3)[:] = 0x33
+        bench.do(CopyOut, (PageOut(3, 0, 1),))
+        fake.fail(fake.symbol(call), 1, after=calls[:n].count(call))
+        assert isinstance(bench.do(*prompt), DeviceFault)
+        bench.do(CopyIn, (PageIn(0, 1, 3),))
+        bench.do(Forward, ())
+        assert (bench.frame(3) == 0x33).all(), (n, call)
+        bench.close()
+
+
 def test_a_lost_gpu_fails_all_commands_and_hangs_none(fake):
     for code, after in ((700, 5), (719, 0), (700, 12)):
         bench = CudaBench()

@@ -24,15 +24,16 @@ PAGE_BYTES = FrameShape.of(rig.TINY, PAGE_TOKENS, "f32").stride_bytes
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of the launch of a kernel, and of a page on its way."""
+    """Seconds of a pass that is measured at boot, and of a page on its way."""
 
-    launch_s: float
+    pass_s: float
     in_page_s: float
     out_page_s: float
 
 
 class WorkClock:
-    """Goes on with what the fake GPU has done: kernels, or pages on their way."""
+    """Goes on with what the fake GPU has done since it was asked last: a pass, or pages on their
+    way."""
 
     def __init__(self, pace):
         self._pace = pace
@@ -48,7 +49,7 @@ class WorkClock:
         launches, in_bytes, out_bytes = (a - b for a, b in zip(now, self._seen, strict=True))
         self._seen = now
         if launches:  # what a pass is given is on its way in no time
-            self._now_s += launches * pace.launch_s
+            self._now_s += pace.pass_s
         else:
             moved_s = in_bytes * pace.in_page_s + out_bytes * pace.out_page_s
             self._now_s += moved_s / PAGE_BYTES
