@@ -2,6 +2,7 @@
 
 import contextlib
 import json as jsonlib
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -189,9 +190,19 @@ def _write_page(report: "Report", path: Path) -> None:
     from tokenix.bench.load.page import write_page
 
     try:
-        write_page(report, path, " ".join(["tokenix", *sys.argv[1:]]))
+        write_page(report, path, as_called(sys.argv[1:]))
     except OSError as why:
         raise Failure(f"--html {path}: {why.strerror}") from None
+
+
+def as_called(words: list[str]) -> str:
+    """As it was called, to be called again; pages are handed around, keys are not."""
+    told = ["tokenix"]
+    for word in words:
+        name, equals, _ = word.partition("=")
+        secret = told[-1] == "--api-key" or (name == "--api-key" and equals)
+        told.append((name + equals if equals else "") + "***" if secret else shlex.quote(word))
+    return " ".join(told)
 
 
 def _options(

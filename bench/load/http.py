@@ -156,11 +156,13 @@ class Pool:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url}: not an http:// or https:// address of a server")
+        if "@" in parts.netloc:
+            raise ValueError("an address with a password in it: a key is given with --api-key")
         self._host = parts.hostname
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
         self._path = parts.path.rstrip("/").removesuffix("/v1")
-        self._name = parts.netloc.rpartition("@")[2]
+        self._name = parts.netloc
         self._idle: list[Connection] = []
 
     def head(self, path: str, headers: dict[str, str], body_bytes: int) -> bytes:

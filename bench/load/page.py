@@ -28,7 +28,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem
   color: #1c1c1c; background: #fff }
 pre { background: #f4f4f4; padding: 0.8rem 1rem; overflow-x: auto; font-size: 13px }
 figure { margin: 1.5rem 0 } figcaption { color: #555; font-size: 13px }
-svg { width: 100%; height: auto }
+svg { width: 100%; height: auto } h1 + pre { white-space: pre-wrap }
 """
 
 
@@ -194,6 +194,9 @@ def _tails(played: Played) -> str:
             places = [place + (number - len(groups) / 2 + 0.5) * width for place in range(6)]
             axis.bar(places, heights, width, color=colour, label=name)
         axis.set_xticks(range(6), labels)
-        axis.set(yscale="log", ylabel="ms")
+        least = min((bar.get_height() for bar in axis.patches if bar.get_height()), default=None)
+        if least is not None:
+            axis.set(yscale="log", ylim=(least / 3, None))
+        axis.set_ylabel("ms")
         axis.legend(loc="upper right")
     return drawing.svg()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -60,6 +61,7 @@ def run(
     that makes no sense. If `stoppable`, SIGINT and SIGTERM end it with a report of what ended
     before."""
     check(options)
+    _allow_many_connections()
     return in_loop(lambda: play(options, watch, ended, stoppable))
 
 
@@ -97,6 +99,13 @@ def in_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         signal.signal(signal.SIGTERM, handler)
         if terminated and not returned:
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _allow_many_connections() -> None:
+    """As many open files as this process may have; shells often allow 1,024 unless asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def check(options: Options) -> None:

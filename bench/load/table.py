@@ -65,7 +65,7 @@ def facts_lines(load: dict[str, Any]) -> list[str]:
     if load["rate"] is not None:
         line = f"{load['requests']} requests in {load['span_s']:.1f} s, {load['rate']:.2f}/s"
         if load["gap_cv"] is not None:
-            line += f", burstiness {load['gap_cv']:.2f} (CV of the gaps; 1: Poisson)"
+            line += f", CV of the gaps {load['gap_cv']:.2f} (Poisson: 1)"
         if load["peak"] is not None:
             line += f", the busiest second has {load['peak']:.1f} times the mean"
         lines.append(line)

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tokenix.cli.benchload import as_called
 from tokenix.cli.main import main
 from tokenix.tests.bench_load.replies import answer, answering
 from tokenix.tests.bench_load.stubs import stub
@@ -51,6 +53,7 @@ def test_a_full_disk_does_not_cost_the_figures(
     ("words", "code", "message"),
     [
         (["--url", "ftp://x"], 2, "http://"),
+        (["--url", "http://me:word@x"], 2, "--api-key"),
         (["--input", "many"], 2, "no quantity"),
         (["--rate", "0"], 2, "--rate"),
         (["--api", "chat", "--prompt", "ids"], 2, "token ids"),
@@ -72,6 +75,22 @@ def test_what_makes_no_sense_is_said_in_a_line(
     assert main(["bench", "load", *words]) == code
     err = capsys.readouterr().err
     assert message in err and (err.count("\n") == 1 or err.startswith("╭")), err
+
+
+@pytest.mark.parametrize("words", [["--api-key", "secret"], ["--api-key=secret"]])
+def test_a_page_keeps_no_key(words: list[str]) -> None:
+    told = as_called(["bench", "load", *words, "--extra-body", '{"a": 1}'])
+    assert told.startswith(f"tokenix bench load --api-key{words[0][9:10] or ' '}*** --extra-body ")
+    assert shlex.split(told)[-1] == '{"a": 1}'
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_page_of_nothing_but_failures(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    with answering(lambda number, body: b"" if body else answer(number, body)) as url:
+        words = ["--url", url, "--requests", "2", "--html", str(page)]
+        assert main(["bench", "load", *words]) == 1
+    assert "2 times: the server closed the connection" in page.read_text()
 
 
 def test_a_page_needs_nothing_else(kernel: Path, tmp_path: Path) -> None:
