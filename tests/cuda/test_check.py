@@ -16,7 +16,12 @@ from tokenix.drivers.cuda.check import __main__ as check
 from tokenix.drivers.cuda.check import steptime
 from tokenix.drivers.cuda.check.__main__ import OPS, PARTS, run, run_each
 from tokenix.drivers.cuda.check.case import WRITTEN, Case
-from tokenix.drivers.cuda.check.kernels import check_attention, check_kernels
+from tokenix.drivers.cuda.check.kernels import (
+    TOOLS,
+    check_attention,
+    check_kernels,
+    check_sanitizer,
+)
 from tokenix.drivers.cuda.check.link import check_launches, check_link
 from tokenix.drivers.cuda.check.model import check_model
 from tokenix.drivers.cuda.check.numbers import check_numbers, divergence
@@ -229,6 +234,20 @@ def test_kernels_of_a_step_are_told_by_their_time(report):
     assert found["  32 x gemm<a, b>(int)"] == 200.0
     assert len(found) == 2 + steptime.MOST_LINES
     assert [value for name, value in found.items() if name.endswith("others")] == [4.5]
+
+
+def test_each_tool_of_the_sanitizer_is_told(report, monkeypatch, tmp_path):
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(
+        "#!/bin/sh\n"
+        'echo "========= ERROR SUMMARY: of $2"; test "$2" = racecheck && exit 9\n'
+        'for word; do test "$word" = gate && exit 0; done; exit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    check_sanitizer(report, 3)
+    assert figures(report) == {f"{tool}, exit code": 9 * (tool == "racecheck") for tool in TOOLS}
+    assert [line.unit for line in report.missed()] == ["ERROR SUMMARY: of racecheck"]
 
 
 def test_a_row_that_fails_is_no_figure(fake, report, monkeypatch):

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from tokenix.drivers.cuda.launcher import Launcher
 TOOLS = ("memcheck", "racecheck", "synccheck")
 """Of compute-sanitizer."""
 
-SANITIZER_S = 45.0
-"""At most, for each of them."""
+SANITIZER_S = 90.0
+"""At most, for all of them at once."""
 
 
 def check_kernels(
@@ -61,12 +62,17 @@ def check_sanitizer(report: Report, seed: int) -> None:
         return
     check = [sys.executable, "-m", "tokenix.drivers.cuda.check", "--here", "--quick"]
     check += ["--seed", str(seed), *(word for op in WRITTEN for word in ("--only", op))]
-    for tool in TOOLS:
-        with report.row(tool):
-            done = subprocess.run(
-                [program, "--tool", tool, "--error-exitcode", "9", *check],
+    with ThreadPoolExecutor(len(TOOLS)) as pool:
+        runs = {
+            tool: pool.submit(
+                subprocess.run, [program, "--tool", tool, "--error-exitcode", "9", *check],
                 capture_output=True, text=True, timeout=SANITIZER_S, check=False,
-            )  # fmt: skip
+            )
+            for tool in TOOLS
+        }  # fmt: skip
+    for tool, run in runs.items():
+        with report.row(tool):
+            done = run.result()
             said = [line for line in done.stdout.splitlines() if line.startswith("=========")]
             report.add(
                 f"{tool}, exit code", done.returncode, said[-1][10:60] if said else "", most=0
