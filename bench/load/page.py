@@ -7,9 +7,10 @@ tails of each class            gaps between tokens, cumulated
 import html
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import accumulate, cycle
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def _timeline(played: Played) -> str:
         for changes, colour, label in (
             (waiting, "#d62728", "waiting"), (streaming, "#1f77b4", "streaming"),
         ):  # fmt: skip
-            above.step(*_counts(changes), where="post", color=colour, label=label)
+            above.step(*counts_of(changes), where="post", color=colour, label=label)
         above.legend(loc="upper right")
         above.set_ylabel("requests")
         for name, colour, records in _classes(played):
@@ -159,19 +160,19 @@ def _timeline(played: Played) -> str:
             below.plot([r.due_s for r in told], [r.ttft_s for r in told], ".", color=colour,
                        label=name)  # fmt: skip
             lost = [r.due_s for r in records if r.ending in ("refused", "failed")]
-            below.plot(lost, [0.0] * len(lost), "x", color=colour)
+            below.plot(lost, [0.0] * len(lost), "x", color=colour, clip_on=False)
         below.legend(loc="upper right")
         below.set(xlabel="time (s)", ylabel="time to first token (s)", ylim=(0, None))
     return drawing.svg()
 
 
-def _counts(changes: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:
-    times_s, counts, now = [0.0], [0], 0
-    for time_s, step in sorted(changes):
-        now += step
-        times_s.append(time_s)
-        counts.append(now)
-    return times_s, counts
+def counts_of(changes: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:
+    """How many there are from which time on; what changes at one time is one change."""
+    steps: Counter[float] = Counter({0.0: 0})
+    for time_s, step in changes:
+        steps[time_s] += step
+    times_s = sorted(steps)
+    return times_s, list(accumulate(steps[time_s] for time_s in times_s))
 
 
 def _tails(played: Played) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from tokenix.bench.load.clients import Clients
 from tokenix.bench.load.facts import facts_of
+from tokenix.bench.load.page import counts_of
 from tokenix.bench.load.player import Played
 from tokenix.bench.load.record import Record, as_json
 from tokenix.bench.load.sessions import Reader, make_parts
@@ -158,6 +159,11 @@ def test_classes_and_tenants_have_figures_of_their_own() -> None:
     assert made["classes"]["jobs"]["median_ttft_ms"] == pytest.approx(900)
     assert list(made["tenants"]) == ["acme"]
     assert "jobs" in table(made) and "acme" in table(made)
+
+
+def test_who_never_streamed_is_not_counted_below_nobody() -> None:
+    changes = [(1.0, 1), (1.0, -1), (2.0, 1), (3.0, -1), (3.0, 1), (4.0, -1)]
+    assert counts_of(changes) == ([0.0, 1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1, 0])
 
 
 def test_a_line_of_json() -> None:
