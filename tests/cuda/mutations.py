@@ -222,4 +222,20 @@ MUTATIONS = [
         "device.py", "            self._driver.sync(self._stream)\n            raise\n",
         "            raise\n", f"{DEVICE}::test_nothing_of_a_failed_pass_runs_later",
     ),
+    Mutation(
+        "tables are given back while a pass has to be told of them",
+        "devicetables.py", "            self._driver.sync(stream)\n            self._driver.free(",
+        "            self._driver.free(", f"{AHEAD}::test_tables_move_behind_the_pass_before",
+    ),
+    Mutation(
+        "room for changes of tables is used again before they were copied",
+        "devicetables.py", "                self._driver.sync(stream)\n                used = 0\n",
+        "                used = 0\n",
+        f"{AHEAD}::test_more_changes_of_tables_than_there_is_room_for",
+    ),
+    Mutation(
+        "inputs of a prompt are written before those of the pass before were copied",
+        "step.py", "            self._inputs.settle()\n", "",
+        f"{AHEAD}::test_tables_that_change_in_every_pass_are_followed",
+    ),
 ]  # fmt: skip

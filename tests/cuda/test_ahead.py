@@ -1,9 +1,16 @@
 """Two passes in flight on the fake GPU: the second finds on the device what the first has drawn."""
 
+import ctypes
+
+import numpy as np
 import pytest
 
+from tokenix.drivers.cuda import device as devices
+from tokenix.drivers.cuda.devicetables import DeviceTables
+from tokenix.drivers.ops import Forward, ForwardDone, TableDelta
 from tokenix.drivers.sampling import SamplingParams
 from tokenix.tests.cuda import rig
+from tokenix.tests.cuda.bench import CudaBench
 from tokenix.tests.device.line import Gate, Line
 from tokenix.tests.device.machine import Harness, Machine, words
 
@@ -133,6 +140,47 @@ def test_tables_that_change_in_every_pass_are_followed(bench):
             line.land()
         results.append(tokens_of([early, late]))
     assert results[0] == results[1]
+
+
+def test_tables_move_behind_the_pass_before(bench, monkeypatch):
+    """There is room for one process: the second one's pass takes more while the first one's still
+    has its table to read."""
+    monkeypatch.setattr(DeviceTables, "FIRST_SLOTS", 1)
+    results = []
+    for ahead in (False, True):
+        machine, gate, _ = bench(eager_percent=0)
+        procs, line = streams(machine, PLAIN[:2]), Line(machine)
+        before = machine.device._tables.address
+        gate.shut()
+        line.launch(procs[:1])
+        if not ahead:
+            gate.open()
+            line.land()
+        line.launch(procs[1:])
+        gate.open()
+        while line.flights:
+            line.land()
+        assert machine.device._tables.address != before
+        machine.decode(*procs, tokens=2)
+        results.append(tokens_of(procs))
+    assert results[0] == results[1]
+
+
+def test_more_changes_of_tables_than_there_is_room_for(fake, monkeypatch):
+    """Room is used again when what was in it has been copied."""
+    monkeypatch.setattr(devices, "SPARE_WORDS", 0)  # that is: room for one whole table
+    for seed in range(4):
+        device = CudaBench(seed, eager_percent=0)
+        tables = [TableDelta(pid, 0, tuple(range(pid, pid + 20))) for pid in (1, 2, 3)]
+        assert isinstance(device.do(Forward, (), tuple(tables)), ForwardDone)
+        inside = device.device._tables
+        shape = inside.host.pages.shape
+        size = 4 * shape[0] * shape[1]
+        found = np.frombuffer((ctypes.c_ubyte * size).from_address(inside.address), np.int32)
+        for delta in tables:
+            row = found.reshape(shape)[inside.host.row_of(delta.pid)]
+            assert tuple(row[:20]) == delta.frames, (seed, delta.pid)
+        device.close()
 
 
 @pytest.mark.parametrize(
