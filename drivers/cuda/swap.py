@@ -3,7 +3,9 @@
     out   | copies of a group ... | event |             the GPU writes slots
                                   | checksums | publish       threads of the host, meanwhile the
           |                       | copies of the next group | event                 next group
-    in    | checksums | copies | event, then the completion   only what was verified is copied
+    in    | checksums | copies | event, then the completion   only what was verified is copied;
+                                                              those of later groups are made
+                                                              meanwhile
 
 Neighbouring pages are one copy. Each direction has a stream of its own, so both links are busy at
 once. The host waits for an event before it reads what a copy wrote, and before it says that a copy
@@ -118,10 +120,10 @@ class SwapLanes:
         good = [i for i, why in enumerate(wrong) if why is None]
         self._computed.hold(self._in)
         with self._all_done(self._in):
+            sums = self._checksums(pages[i].slot for i in good)
             for group in self._groups(good):
-                sums = self._checksums(pages[i].slot for i in group)
-                for i, checksum in zip(group, sums, strict=True):
-                    wrong[i] = self._differs(pages[i], checksum)
+                for i in group:
+                    wrong[i] = self._differs(pages[i], next(sums))
                 self._copy_in([pages[i] for i in group if wrong[i] is None])
         for i in good:
             if wrong[i] is None and self.slots.stale(pages[i].slot, pages[i].generation):
@@ -157,12 +159,12 @@ class SwapLanes:
         for first in range(0, len(places), self._group):
             yield places[first : first + self._group]
 
-    def _checksums(self, slots: Iterable[int]) -> list[int]:
-        """Of what slots hold now, by as many threads as there are slots."""
+    def _checksums(self, slots: Iterable[int]) -> Iterator[int]:
+        """Of what slots hold now, in order: threads are ahead of who takes them."""
         views = [self.slots.peek_padded(slot) for slot in slots]
         if len(views) == 1:
-            return [self.slots.checksum_of(views[0])]
-        return list(self._checkers.map(self.slots.checksum_of, views))
+            return iter([self.slots.checksum_of(views[0])])
+        return self._checkers.map(self.slots.checksum_of, views)
 
     def _runs(self, pairs: Iterable[tuple[int, int]]) -> list[Run]:
         """What goes in one copy. Parts of slots are no neighbours."""
