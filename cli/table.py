@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> str:
     """Lines of a table. Columns are set right, but those in `left` and the last one."""
     lines = [tuple(head), *map(tuple, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(cells, column)) for column in zip(*lines, strict=True)]
     last = len(head) - 1
     text = []
     for line in lines:
-        cells = [
-            cell if at == last else cell.ljust(width) if name in left else cell.rjust(width)
+        row = [
+            cell if at == last else in_cells(cell, width, name in left)
             for at, (name, cell, width) in enumerate(zip(head, line, widths, strict=True))
         ]
-        text.append(fitted(" ".join(cells).rstrip()))
+        text.append(fitted(" ".join(row).rstrip()))
     return "\n".join(text) + "\n"
 
 
@@ -24,7 +24,31 @@ def fitted(line: str) -> str:
     """The line, no wider than the terminal if standard output is one."""
     if not sys.stdout.isatty():
         return line
-    return line[: shutil.get_terminal_size().columns]
+    return cut(line, shutil.get_terminal_size().columns)
+
+
+def cells(text: str) -> int:
+    """How wide a terminal draws it: a sign of Chinese takes two cells, an accent none."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """Of what is wider than so many cells, as much as they hold."""
+    if cells(text) <= width:
+        return text
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, width)
+
+
+def in_cells(text: str, width: int, left: bool) -> str:
+    """Filled up to `width` cells, at the right or (`left` is False) at the left."""
+    length = width - cells(text) + len(text)
+    return text.ljust(length) if left else text.rjust(length)
 
 
 def printable(text: str) -> str:

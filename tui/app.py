@@ -21,6 +21,7 @@ from tokenix.tui.model.history import History
 from tokenix.tui.model.listing import Listing
 from tokenix.tui.model.tracks import Tracks
 from tokenix.tui.replay import Replay
+from tokenix.tui.screens.dialogs import Palette
 from tokenix.tui.screens.help import Help, lines_of
 from tokenix.tui.screens.log import LogScreen
 from tokenix.tui.screens.main import MainScreen
@@ -260,6 +261,10 @@ class TopApp(App[None]):
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
         for line in lines_of(screen):
             yield SystemCommand(line.words, f"Key: {line.keys}", partial(self._press, line.key))
+
+    def action_command_palette(self) -> None:
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     async def _press(self, key: str) -> None:
         self.simulate_key(key)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from tokenix.tui.model import columns, phrases
+from tokenix.tui.model import phrases
 from tokenix.tui.model.gauges import Gauges, gauges
 from tokenix.tui.model.history import History
 from tokenix.tui.model.listing import Listing, fitted
@@ -23,7 +23,7 @@ def as_text(look: Snapshot, history: History, listing: Listing, width: int) -> s
     lines += [_plain(phrases.states(figures, width)), _plain(phrases.queue(figures))]
     lines += ["first token  " + _plain(phrases.first_token(each)) for each in figures.first]
     lines += [_plain(phrases.stalls(figures)), ""]
-    shown = columns.fitting(width, listing.sorted_by)
+    shown = listing.fitting(width)
     lines.append(" ".join(fitted(column.title, cells, column.left) for column, cells in shown))
     lines += [" ".join(listing.cells(line, shown)) for line in listing.lines]
     return "".join(line.rstrip() + "\n" for line in lines)

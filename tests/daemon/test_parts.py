@@ -185,9 +185,14 @@ def test_tables_end_where_the_terminal_does(monkeypatch: pytest.MonkeyPatch) -> 
     rows = [("1", "a", "one"), ("22", "bbb", "a long name indeed")]
     text = table(("PID", "WHO", "NAME"), rows, left=("WHO",))
     assert text == "PID WHO NAME\n  1 a   one\n 22 bbb a long name indeed\n"
+    wide = table(
+        ("PID", "WHO", "NAME"), [("1", "日本", "x"), ("2", "e\u0301te", "y")], left=("WHO",)
+    )
+    assert wide == "PID WHO  NAME\n  1 日本 x\n  2 e\u0301te  y\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "10")
     assert fitted(" 22 bbb a long name") == " 22 bbb a "
+    assert fitted(" 22 日本語言 a") == " 22 日本語", "in cells"
 
 
 @pytest.mark.parametrize(

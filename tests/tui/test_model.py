@@ -1,7 +1,9 @@
 """From looks to rows, gauges and graphs, without a screen."""
 
 import pytest
+from rich.cells import cell_len
 
+from tokenix.cli.table import printable
 from tokenix.syscalls.types import Distribution, MeterSeries, MetricsReport
 from tokenix.tests.tui import worlds
 from tokenix.tests.tui.worlds import crowd, look, metrics, process
@@ -185,6 +187,7 @@ def test_who_waits_for_text_is_told(processes, stalls, words):
 
 def test_a_table_without_lines_says_why():
     found = Listing(History())
+    assert found.emptiness == "no answer yet"
     found.take((), 0)
     assert "tokenix run" in found.emptiness
     found.take((), 3)
@@ -290,6 +293,31 @@ def test_columns_fit_and_the_sorted_one_is_there(width):
     names = [column.name for column, _ in columns.fitting(width)]
     assert names == [name for name in columns.BY_NAME if name in names], "the order stays"
     assert width < 160 or len(names) == len(columns.COLUMNS)
+
+
+@pytest.mark.parametrize("choice", ["prompts", "as_tree"])
+def test_who_asks_for_commands_sees_them_in_80_columns(choice):
+    found = listing(process(1))
+    assert "command" not in [column.name for column, _ in found.fitting(79)]
+    setattr(found, choice, True)
+    widths = {column.name: width for column, width in found.fitting(79)}
+    assert widths["command"] >= columns.COMMAND_WIDTH
+    assert {"pid", "state", "output", "lead"} <= set(widths)
+    assert sum(widths.values()) + len(widths) - 1 == 79
+
+
+@pytest.mark.parametrize(
+    "tenant",
+    ["acme", "日本語テナント", "日本", "naïve", "e\u0301", "🙂🙂🙂🙂🙂", "x" * 80, "a\nb\x1b[2J"],
+)
+def test_a_name_of_any_script_leaves_the_columns_in_their_places(tenant):
+    found = listing(process(1, tenant=tenant))
+    shown = found.fitting(200)
+    for text, (_, width) in zip(found.cells(found.lines[0], shown), shown, strict=True):
+        assert cell_len(text) == width
+        assert text.isprintable()
+    for width in (1, 2, 5, 9):
+        assert cell_len(fitted(printable(tenant), width, True)) == width
 
 
 def test_80_columns_show_what_matters():

@@ -190,17 +190,23 @@ COLUMNS: Final[Sequence[Column]] = (
 BY_NAME: Final = {column.name: column for column in COLUMNS}
 REST_WIDTH: Final = 8
 """The column that takes the rest is shown if it gets so much."""
+COMMAND_WIDTH: Final = 16
+"""It gets so much at least if it is what is looked at."""
 
 
 @lru_cache(64)
-def fitting(width: int, always: str = "pid") -> Sequence[tuple[Column, int]]:
-    """The columns that fit into `width` cells, a space between two, with their widths; `always` is
-    one of them whatever its rank."""
+def fitting(
+    width: int, sorted_by: str = "pid", commands: bool = False
+) -> Sequence[tuple[Column, int]]:
+    """The columns that fit into `width` cells, a space between two, with their widths. Whatever
+    their rank, the sorted one is among them and, with `commands`, that of commands."""
+    wanted = {sorted_by, "command"} if commands else {sorted_by}
+    rest_width = COMMAND_WIDTH if commands and width > 2 * COMMAND_WIDTH else REST_WIDTH
     chosen: list[Column] = []
     left = width
-    for column in sorted(COLUMNS, key=lambda c: (c.name != always, c.rank)):
-        needs = (column.width or REST_WIDTH) + bool(chosen)
+    for column in sorted(COLUMNS, key=lambda c: (c.name not in wanted, c.rank)):
+        needs = (column.width or rest_width) + bool(chosen)
         if needs <= left:
             chosen.append(column)
             left -= needs
-    return [(column, column.width or REST_WIDTH + left) for column in COLUMNS if column in chosen]
+    return [(column, column.width or rest_width + left) for column in COLUMNS if column in chosen]

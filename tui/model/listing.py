@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tokenix.cli.processes import tree
-from tokenix.cli.table import printable
+from tokenix.cli.table import cells, cut, in_cells, printable
 from tokenix.syscalls.types import Pid, ProcessStat
 from tokenix.tui.model import columns, palette
 from tokenix.tui.model.columns import Extras
@@ -43,13 +43,14 @@ class Listing:
     cursor: int = 0
     """Of `lines`; 0 if there are none."""
     _processes: Sequence[ProcessStat] = field(default=())
+    _looked: bool = False
     _others: int = 0
 
     # ---- looks and choices ----
 
     def take(self, processes: Sequence[ProcessStat], others: int = 0) -> None:
         """The processes of a new look; `others` there are that the user does not see."""
-        self._processes, self._others = processes, others
+        self._processes, self._others, self._looked = processes, others, True
         self._arrange(self.follow)
 
     def sort_by(self, name: str) -> None:
@@ -60,7 +61,9 @@ class Listing:
         self._arrange(self.follow)
 
     def sort_beside(self, steps: int, shown: Sequence[str]) -> None:
-        """By the column so many further right, of those that are shown."""
+        """By the column so many further right, of those that are shown, if any are."""
+        if not shown:
+            return
         at = shown.index(self.sorted_by) if self.sorted_by in shown else 0
         self.reverse = False
         self.sorted_by, self.as_tree = shown[(at + steps) % len(shown)], False
@@ -90,9 +93,15 @@ class Listing:
 
     # ---- what is shown ----
 
+    def fitting(self, width: int) -> Sequence[tuple[columns.Column, int]]:
+        """Those that fit, with their widths. The tree is drawn in that of commands."""
+        return columns.fitting(width, self.sorted_by, self.prompts or self.as_tree)
+
     @property
     def emptiness(self) -> str:
         """Why there are no lines."""
+        if not self._looked:
+            return "no answer yet"
         if self._processes:
             return f"nothing has {printable(self.wanted)!r}; Escape shows all"
         if self._others:
@@ -155,7 +164,7 @@ class Listing:
 
 
 def fitted(text: str, width: int, left: bool) -> str:
-    """Exactly so wide; what is cut ends in an ellipsis."""
-    if len(text) > width:
-        return text[: width - 1] + "…" if width > 1 else text[:width]
-    return text.ljust(width) if left else text.rjust(width)
+    """Exactly so wide, in cells of a terminal; what is cut ends in an ellipsis."""
+    if cells(text) > width:
+        text = cut(text, width - 1) + "…"
+    return in_cells(text, width, left)

@@ -7,18 +7,18 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from tokenix.cli.controls import value_of
 from tokenix.tui.model import controls
+from tokenix.tui.screens.dialogs import Window
 
 if TYPE_CHECKING:
     from tokenix.tui.app import TopApp
 
 
-class Controls(ModalScreen[None]):
+class Controls(Window[None]):
     """Words narrow the list down; Enter takes a variable, Enter again sets it to what was written.
     What the machine says against it is shown, and it can be written anew."""
 

@@ -1,15 +1,19 @@
 """Small windows that ask one thing."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.command import CommandList, CommandPalette
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
+
+Answer = TypeVar("Answer")
 
 WINDOW_CSS = """
     align: center middle;
@@ -23,7 +27,28 @@ WINDOW_CSS = """
 """
 
 
-class Choice(ModalScreen[str | None]):
+class Window(ModalScreen[Answer]):
+    """Lies over a screen and is left once: a second Enter or click may come before the first was
+    heard of, and must not leave what is below."""
+
+    def dismiss(self, result: Answer | None = None) -> AwaitComplete:
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
+
+class Palette(CommandPalette):
+    """Textual's palette of commands. Keys may come too late, as to a `Window`, and before it has
+    drawn its list."""
+
+    def dismiss(self, result: object = None) -> AwaitComplete:
+        return super().dismiss(None) if self.is_active else AwaitComplete()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "command_list" and not self.query_one(CommandList).size:
+            return False
+        return super().check_action(action, parameters)
+
+
+class Choice(Window[str | None]):
     """One of several things, by its id; None: none of them."""
 
     DEFAULT_CSS = f"Choice {{ {WINDOW_CSS} }}"
@@ -54,7 +79,7 @@ class Choice(ModalScreen[str | None]):
         self.dismiss(event.option.id)
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Window[bool]):
     """Yes or no, before something that cannot be undone."""
 
     DEFAULT_CSS = f"Confirm {{ {WINDOW_CSS} & > Vertical {{ border: round $error; }} }}"

@@ -6,9 +6,10 @@ from typing import ClassVar, NamedTuple
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 
 from tokenix.tui.model import columns, palette
+from tokenix.tui.screens.dialogs import Window
 from tokenix.tui.widgets.drawn import Piece
 from tokenix.tui.widgets.words import Words
 
@@ -42,7 +43,7 @@ def lines_of(screen: Screen[object]) -> list[KeyLine]:
     return sorted(lines, key=lambda line: line.name.startswith(("app.", "view.")))
 
 
-class Help(ModalScreen[None]):
+class Help(Window[None]):
     """Any key that usually goes back does."""
 
     DEFAULT_CSS = """

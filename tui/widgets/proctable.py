@@ -12,7 +12,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tokenix.syscalls.types import ProcessStat
-from tokenix.tui.model import columns, palette
+from tokenix.tui.model import palette
 from tokenix.tui.model.columns import Column
 from tokenix.tui.model.listing import Line, Listing
 from tokenix.tui.widgets.drawn import cropped
@@ -57,7 +57,7 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def shown(self) -> Shown:
-        return columns.fitting(max(1, self.size.width - 1), self.listing.sorted_by)
+        return self.listing.fitting(max(1, self.size.width - 1))
 
     def show(self, cursor_moved: bool = True) -> None:
         """The listing has changed. If the cursor has not, what is in sight stays so."""
