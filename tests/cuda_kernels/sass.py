@@ -15,6 +15,9 @@ class Anatomy:
     stack_bytes: int
     local_bytes: int
     shared_bytes: int
+    parameters: list[int]
+    """Where each one is, in the bytes of a launch."""
+    parameter_bytes: int
     instructions: Counter[str]
     """By opcode with its modifiers: `LDG.E.128`."""
 
@@ -47,6 +50,14 @@ def dissect(cubin: bytes, symbol: str, folder: Path) -> Anatomy:
     found = re.search(rf"Function {symbol}:\s*(.*)", usage)
     assert found, usage
     sizes = {name: int(n) for name, n in re.findall(r"(\w+):(\d+)", found[1])}
+    said = _run(_tool("cuobjdump"), "--dump-elf", str(path))
+    places = re.findall(r"Ordinal\s*:\s*(0x[0-9a-f]+)\s+Offset\s*:\s*(0x[0-9a-f]+)", said)
+    parameters = [at for _, at in sorted((int(n, 16), int(at, 16)) for n, at in places)]
+    size = re.search(r"EIATTR_CBANK_PARAM_SIZE\s+Format:.*\s+Value:\s*(\w+)", said)
+    assert size, "no size of parameters"
     code = _run(_tool("nvdisasm"), "-c", str(path))
     lines = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", code, re.M)
-    return Anatomy(sizes["REG"], sizes["STACK"], sizes["LOCAL"], sizes["SHARED"], Counter(lines))
+    return Anatomy(
+        sizes["REG"], sizes["STACK"], sizes["LOCAL"], sizes["SHARED"], parameters,
+        int(size[1], 0), Counter(lines),
+    )  # fmt: skip

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenix.drivers.cuda.arguments import Block
 from tokenix.drivers.cuda.kernels import build, decode
 from tokenix.drivers.cuda.kernels.abi import COMBINE, DECODE
 from tokenix.drivers.cuda.kernels.decode import Tiling
@@ -54,6 +55,9 @@ def check(recipe: Recipe, arch: tuple[int, int], folder: Path) -> Anatomy:
     """What holds for all kernels."""
     found = dissect(recipe.compile(arch), recipe.op.name, folder)
     assert (found.stack_bytes, found.local_bytes) == (0, 0), "registers are spilled"
+    block = Block(recipe.op, {arg.name: 0 for arg in recipe.op.args})
+    assert found.parameters == [at for _, at in block._fields.values()]
+    assert found.parameter_bytes == len(block._bytes), "a launch is refused"
     assert found.count("LDL") == found.count("STL") == 0
     if recipe.op.name != "sample":
         doubles = [name for name in found.instructions if name.startswith(("DADD", "DMUL", "DFMA"))]
