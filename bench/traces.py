@@ -151,7 +151,7 @@ def read_trace(path: str | Path) -> Trace:
         except TraceError:
             raise
         except UnicodeDecodeError as why:
-            raise TraceError(f"{path}: not a text file: {why}") from None
+            raise TraceError(f"{path}: not a text file (unpack what is packed): {why}") from None
         except KeyError as missing:
             raise TraceError(f"{path}: row {number} has no {missing}") from None
         except (ValueError, TypeError, AttributeError, ArithmeticError, csv.Error) as why:
@@ -169,7 +169,7 @@ def _rows(path: Path, lines: TextIO) -> tuple[str, Iterator[Row]]:
     every = itertools.chain([first.lstrip("\ufeff")], lines)
     if first.lstrip("\ufeff").startswith("{"):
         return "bailian" if '"chat_id"' in first else "mooncake", _json_rows(path, every)
-    reader = csv.DictReader(every)
+    reader = csv.DictReader(every, restval="")
     reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
     return _csv_kind(path, reader.fieldnames), reader
 
@@ -179,7 +179,10 @@ def _csv_kind(path: Path, names: list[str]) -> str:
         if set(wanted) <= set(names):
             return kind
     known = "; ".join(",".join(wanted) for wanted in _CSV_COLUMNS.values())
-    raise TraceError(f"{path}: not a known trace: its first line must have the columns {known}")
+    raise TraceError(
+        f"{path}: not a known trace: its first line must have the columns {known}; or each line "
+        "is a JSON object, as Mooncake and Qwen-Bailian have them"
+    )
 
 
 def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[Row]:
