@@ -54,6 +54,7 @@ def summarize(
     summary |= figures(records, played.duration_s, wants)
     lates = [record.sent_s - record.due_s for record in records if record.sent_s]
     summary |= _spread("late", lates)
+    summary["client_late_ms"] = _client_late_ms(records, parts)
     summary["client_cpu_share"] = played.client_cpu_s / max(played.duration_s, 1e-9)
     steady = all(record.reader.kind == "steady" for record in records)
     summary["good_means"] = _means(wants) + ("" if steady else ", of readers that are steady")
@@ -73,6 +74,16 @@ def summarize(
         for name in tenants
     }
     return summary
+
+
+def _client_late_ms(records: Sequence[Record], parts: Sequence[Part]) -> float | None:
+    """P99 of how late requests were sent that no bound held back: by this process, or because it
+    took so long to connect. It is part of their latencies."""
+    held = {p.clients.name for p in parts if p.clients.concurrency and not p.clients.closed}
+    late_s = percentile(
+        [r.sent_s - r.due_s for r in records if r.sent_s and r.clients not in held], 99
+    )
+    return None if late_s is None else late_s * 1e3
 
 
 def figures(records: Sequence[Record], duration_s: float, wants: Wants) -> dict[str, Any]:

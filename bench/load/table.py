@@ -6,6 +6,8 @@ LATENCIES = (
     ("time to first token", "ttft"), ("time per output token", "tpot"),
     ("inter-token latency", "itl"), ("end to end", "e2el"), ("sent after due", "late"),
 )  # fmt: skip
+LATE_MS = 20.0
+"""What a client may be late without a word."""
 COLUMNS = ("mean", "median", "p90", "p95", "p99")
 
 
@@ -48,6 +50,12 @@ def table(summary: dict[str, Any]) -> str:
 def _notes(summary: dict[str, Any]) -> list[str]:
     """What went otherwise than asked."""
     lines = [f"{count} times: {error}" for error, count in summary["errors"]]
+    late_ms = summary["client_late_ms"]
+    if late_ms is not None and late_ms > LATE_MS:
+        lines.append(
+            f"requests left up to {late_ms:.0f} ms (P99) after they were due, by a busy client or "
+            "slow connecting; latencies contain that"
+        )
     if summary["interrupted"]:
         lines.append(f"interrupted; {summary['under_way']} under way then are not counted")
     if summary["ended_short"]:

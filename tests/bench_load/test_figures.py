@@ -66,6 +66,16 @@ def test_counts_and_throughput() -> None:
     assert "of readers that are steady" in made["good_means"]
 
 
+@pytest.mark.parametrize(("sent_s", "told"), [(0.2, True), (0.01, False)])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_client_that_is_late_by_itself_says_so(sent_s: float, told: bool, held: bool) -> None:
+    group = Clients(name="chat", rate=2, requests=1, concurrency=1 if held else None)
+    played = Played((record("a", 0, [0.5], sent_s=sent_s),), 1.0, 0.5, 0.0)
+    made = summarize(played, make_parts((group,), 1), Wants(), {"model_id": "m", "endpoint": "e"})
+    assert made["client_late_ms"] == (None if held else pytest.approx(sent_s * 1e3))
+    assert ("requests left up to 200 ms" in table(made)) == (told and not held)
+
+
 def test_what_went_otherwise_than_asked_is_told() -> None:
     broken = {"ending": "failed", "error": "it broke"}
     records = [
