@@ -238,4 +238,32 @@ MUTATIONS = [
         "step.py", "            self._inputs.settle()\n", "",
         f"{AHEAD}::test_tables_that_change_in_every_pass_are_followed",
     ),
+    Mutation(
+        "another rank's pages leave without the fence",
+        "ranks/lanes.py", "        self._computed.hold(self._out)\n", "",
+        f"{SWAP}::test_a_copy_out_waits_for_what_writes_the_frame",
+    ),
+    Mutation(
+        "another rank's pages come without the fence",
+        "ranks/lanes.py", "        self._computed.hold(self._in)\n", "",
+        f"{SWAP}::test_a_copy_in_waits_for_what_reads_the_frame",
+    ),
+    Mutation(
+        "a slot is read before other ranks have written their parts",
+        "ranks/lanes.py", "        asked.wait()\n", "",
+        f"{RANKS}::test_preempted_and_brought_back_elsewhere",
+    ),
+    Mutation(
+        "a load is told before other ranks have their parts",
+        "ranks/lanes.py",
+        "                each.settle()\n        for each in asked:\n            each.wait()\n",
+        "                pass\n",
+        f"{RANKS}::test_preempted_and_brought_back_elsewhere",
+    ),
+    Mutation(
+        "a frame's copy is told before other ranks have queued theirs",
+        "ranks/device.py", "        super()._copy_frame(command)\n        asked.wait()\n",
+        "        super()._copy_frame(command)\n",
+        f"{RANKS}::test_a_frame_is_copied_when_it_is_on_all_ranks",
+    ),
 ]  # fmt: skip

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tokenix.drivers.cuda import swap
-from tokenix.drivers.cuda.swap import Run, merge
+from tokenix.drivers.cuda.ranks.lanes import MemberLanes
+from tokenix.drivers.cuda.swap import Run, SwapLanes, merge
 from tokenix.drivers.ops import (
     CopyDone,
     CopyFailed,
@@ -24,6 +25,8 @@ from tokenix.tests.cuda.bench import CudaBench
 from tokenix.tests.device.bench import row
 
 SEEDS = range(8)
+LANES = pytest.mark.parametrize("lanes", [SwapLanes, MemberLanes])
+"""Of a device, and of what other ranks have of one."""
 
 
 @pytest.fixture
@@ -31,6 +34,16 @@ def bench(fake):
     bench = CudaBench()
     yield bench
     bench.close()
+
+
+def lazy(seed, lanes):
+    """Nothing happens there before somebody waits."""
+    bench = CudaBench(seed, eager_percent=0)
+    device = bench.device
+    if not isinstance(device._lanes, lanes):
+        device._lanes = lanes(device._driver, device._arena, device._slots, device._computed)
+        device._parts.callback(device._lanes.close)
+    return bench
 
 
 def paint(bench, **frames):
@@ -95,10 +108,11 @@ def test_groups_are_published_in_any_number(fake, monkeypatch, group_bytes):
     bench.close()
 
 
-def test_a_copy_out_waits_for_what_writes_the_frame(fake):
+@LANES
+def test_a_copy_out_waits_for_what_writes_the_frame(fake, lanes):
     """For the kernel a frame is copied once that is queued; the fence orders what follows."""
     for seed in SEEDS:
-        bench = CudaBench(seed, eager_percent=0)
+        bench = lazy(seed, lanes)
         paint(bench, f1=1, f2=2)
         assert isinstance(bench.do(CopyFrame, 1, 2), CopyDone)
         assert isinstance(bench.do(CopyOut, (PageOut(2, 0, 1),)), CopyDone)
@@ -107,9 +121,10 @@ def test_a_copy_out_waits_for_what_writes_the_frame(fake):
         bench.close()
 
 
-def test_a_copy_in_waits_for_what_reads_the_frame(fake):
+@LANES
+def test_a_copy_in_waits_for_what_reads_the_frame(fake, lanes):
     for seed in SEEDS:
-        bench = CudaBench(seed, eager_percent=0)
+        bench = lazy(seed, lanes)
         paint(bench, f1=1, f2=2, f3=3)
         bench.do(CopyOut, (PageOut(3, 0, 1),))
         assert isinstance(bench.do(CopyFrame, 1, 2), CopyDone)

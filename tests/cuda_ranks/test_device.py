@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.driver")
 
 from tokenix.drivers.cuda.matrix import Fp8Matrix
-from tokenix.drivers.ops import CopyDone, CopyFailed, RowFault
+from tokenix.drivers.ops import CopyDone, CopyFailed, CopyFrame, RowFault
 from tokenix.drivers.sampling import SamplingParams
 from tokenix.tests.cuda import fake as fakes
 from tokenix.tests.cuda import rig
@@ -249,8 +249,9 @@ def test_ranks_agree_on_rows_of_the_pass_before(ranks, one, gate, asks):
     assert drawn[0] == drawn[1]
 
 
-def test_a_pass_has_ended_when_it_has_on_all_ranks(ranks, monkeypatch):
-    """Until then its frames are nobody else's."""
+@pytest.fixture
+def waited(ranks, monkeypatch):
+    """Tickets of what the other ranks were waited for."""
     waited, team = [], ranks.device._team
     asking = team.ask
 
@@ -261,6 +262,17 @@ def test_a_pass_has_ended_when_it_has_on_all_ranks(ranks, monkeypatch):
         return asked
 
     monkeypatch.setattr(team, "ask", ask)
+    return waited
+
+
+def test_a_frame_is_copied_when_it_is_on_all_ranks(ranks, waited):
+    """What comes next is behind it there too."""
+    ticket = ranks.submit(CopyFrame(ranks.ticket(), 3, 9))
+    assert isinstance(ranks.wait(ticket), CopyDone) and waited == [ticket]
+
+
+def test_a_pass_has_ended_when_it_has_on_all_ranks(ranks, waited):
+    """Until then its frames are nobody else's."""
     proc = streams(ranks)[0]
     for _ in range(2):
         ticket = ranks.start(proc)
