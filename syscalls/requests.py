@@ -111,7 +111,8 @@ def make_spawn(image: "ProgramImage", prompt: Prompt, options: SpawnOptions) -> 
     given: dict[str, Any] = dict(options)
     for name in given:
         if name not in SpawnOptions.__annotations__:
-            raise invalid(f"spawn has no option {name!r}")
+            known = ", ".join(SpawnOptions.__annotations__)
+            raise invalid(f"spawn has no option {name!r}; there are {known}")
     sampling, limits = _numbers(given, _SAMPLING), _numbers(given, _LIMITS)
     seed = _numbers(given, ("seed",)).get("seed", _any_seed(sampling.get("temperature", 0.0)))
     stops = check_stops(given.get("stop", ()))
