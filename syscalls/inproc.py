@@ -84,8 +84,8 @@ def boot(
     swap file below that, as `swapon` makes. image_dir: where images of processes are kept: those of
     `suspend`, and with Params(image_idle_s=...) those of processes that wait for input so long;
     swap_resume: the latter come back from the last kernel that had the directory. policy: one of
-    those that sched/README.md has. tensor_parallel: GPUs that compute the model together (driver "cuda").
-    tunables: overrides of scheduler constants, as `sysctl` shows them. Use it as a
+    those that sched/README.md has. tensor_parallel: GPUs that compute the model together (driver
+    "cuda"). tunables: overrides of scheduler constants, as `sysctl` shows them. Use it as a
     context manager, or call `close`. OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be
     run), ENODEV (no driver), EIO (no swap file can be made there), EBUSY (another kernel has that
     image_dir), and whatever else a directory is refused with.
