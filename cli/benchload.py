@@ -183,7 +183,8 @@ def load(
         raise Failure(f"--out {out}: {lines.problem.strerror}; it ends after {lines.count} lines")
     if summary["interrupted"]:
         return INTERRUPTED
-    return FAILED if summary["failed"] else OK
+    nothing = not summary["completed"] and not summary["left"]
+    return FAILED if summary["failed"] or nothing else OK
 
 
 def _write_page(report: "Report", path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from tokenix.cli.benchload import as_called
 from tokenix.cli.main import main
-from tokenix.tests.bench_load.replies import answer, answering
+from tokenix.tests.bench_load.replies import answer, answering, plain
 from tokenix.tests.bench_load.stubs import stub
 
 
@@ -35,6 +35,19 @@ def test_the_command_writes_lines_and_a_summary(
     assert len([json.loads(line) for line in lines.read_text().splitlines()]) == 3
     out = capsys.readouterr().out
     assert "all at once" in out and "USD for a million" in out
+
+
+@pytest.mark.parametrize(("refused", "code"), [(2, 0), (3, 1)])
+def test_a_load_of_which_all_is_refused_has_failed(
+    refused: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reply(number: int, body: bytes) -> bytes:
+        busy = bool(body) and number <= refused
+        return plain("429 Busy", b'{"error":{"message":"full"}}') if busy else answer(number, body)
+
+    with answering(reply) as url:
+        assert main(["bench", "load", "--url", url, "--requests", "3"]) == code
+    assert f"{refused} times: 429: full" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("option", ["--out", "--html"])
