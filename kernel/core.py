@@ -22,8 +22,8 @@ from tokenix.drivers.ops import (
     SwapChanged,
 )
 from tokenix.kernel import handlers, imaging
-from tokenix.kernel.answers import ExitReason, Output, ReadResult
-from tokenix.kernel.calls import Follow, KernelError
+from tokenix.kernel.answers import ExitReason
+from tokenix.kernel.calls import KernelError
 from tokenix.kernel.commit import (
     Drawn,
     commit_decodes,
@@ -32,7 +32,7 @@ from tokenix.kernel.commit import (
     is_void,
     still_wanted,
 )
-from tokenix.kernel.event import Call, Command, Event, Reply
+from tokenix.kernel.event import Call, Command, Event
 from tokenix.kernel.landing import Lost, MemoryEvent
 from tokenix.kernel.launch import InFlight, Launch
 from tokenix.kernel.params import Params
@@ -188,7 +188,7 @@ class Kernel(Launch):
         counters.output_tokens += len(quiet.streams)
         self.meters.note_decoded(quiet.streams, self.now_s)
         self.scheduler.note_decoded(quiet.streams, self.now_s)
-        self._serve_followers(quiet.streams)
+        self.serve_readers(quiet.streams)
         for process, page in quiet.filled:
             self.memory.dirty.push(process.pid, page)
         for process, drawn in quiet.others:
@@ -237,29 +237,9 @@ class Kernel(Launch):
         if process.usage.ttft_s is None:
             process.usage.ttft_s = self.now_s - process.entity.arrival_s
         self.scheduler.note_delivered(process, self.now_s, 1)
-        self.serve_readers(process)
+        self.serve_readers((process,))
         if process.unread >= self.params.pipe_tokens:
             self.set_hold(process, Hold.PIPE)
-
-    def _serve_followers(self, streams: list[Process]) -> None:
-        """Tell the readers of streams that have one more token; quick where somebody alone follows
-        all that comes."""
-        readers, told = self.readers, []
-        for process in streams if readers else ():
-            waiting = readers.get(process.pid)
-            if waiting is None:
-                continue
-            reader, out = waiting[0], process.out
-            follows = type(reader.request) is Follow and reader.left_tokens > 1
-            token = out[0] if follows and len(waiting) == len(out) == 1 else None
-            if isinstance(token, Output):
-                out.clear()
-                reader.left_tokens -= 1
-                self.commands.append(Reply(reader.call_id, ReadResult((token,)), more=True))
-                told.append(process)
-            else:
-                self.serve_readers(process)
-        self.scheduler.note_followed(told, self.now_s)
 
     def _device_fault(self, fault: DeviceFault) -> None:
         """Nothing of the pass may be used. Its rows are retried; who was in `max_faults` failed

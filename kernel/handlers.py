@@ -53,6 +53,7 @@ from tokenix.kernel.calls import (
     Write,
     error,
 )
+from tokenix.kernel.commit import take_output
 from tokenix.kernel.event import Call
 from tokenix.kernel.launch import Launch
 from tokenix.kernel.lifecycle import Lifecycle
@@ -262,8 +263,10 @@ def read(kernel: Lifecycle, call: Call, request: Read) -> object:
     """Take output from a process's pipe, or block until there is some."""
     process = _find_readable(kernel, call.principal, request)
     if not kernel.readers.get(process.pid):
-        result = kernel.take_output(process, request.max_tokens)
+        result = take_output(process, request.max_tokens)
         if result is not None:
+            if result.outputs:
+                kernel.note_read([(process, len(result.outputs))])
             return result
     if not request.block:
         return ReadResult(())
@@ -275,7 +278,7 @@ def follow(kernel: Lifecycle, call: Call, request: Follow) -> object:
     """Take what there is and what comes."""
     process = _find_readable(kernel, call.principal, request)
     kernel.park(call, request)
-    kernel.serve_readers(process)
+    kernel.serve_readers((process,))
     return BLOCKED
 
 

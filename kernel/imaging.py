@@ -294,7 +294,7 @@ def _go_on(kernel: Lifecycle, job: Saving) -> None:
     process = kernel.processes[job.pid]
     process.out, process.ends = job.out, job.ends
     kernel.clear_hold(process, Hold.SUSPEND)
-    kernel.serve_readers(process)
+    kernel.serve_readers((process,))
 
 
 def _understood(kernel: Lifecycle, job: Reading, event: ImageDone) -> None:

@@ -12,10 +12,10 @@ import math
 from array import array
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tokenix.drivers.device import DeviceInfo
-from tokenix.kernel.answers import ExitReason, ReadResult, WaitResult, ends_turn
+from tokenix.kernel.answers import ExitReason, WaitResult, ends_turn
 from tokenix.kernel.calls import Follow, KernelError, Principal, Read, Wait, error
 from tokenix.kernel.commit import close_turn, take_output
 from tokenix.kernel.event import Call, Command, Reply, WaitingCall
@@ -254,7 +254,7 @@ class Lifecycle:
             return
         self.set_hold(process, Hold.INPUT)
         self.images.note_waiting(process.pid, self.now_s)
-        self.serve_readers(process)
+        self.serve_readers((process,))
         self.begin_turn(process)
 
     def _close_turn(self, process: Process, reason: ExitReason) -> None:
@@ -309,7 +309,7 @@ class Lifecycle:
             self.segments.ended(self, process)
             self._forget(process)
             return
-        self.serve_readers(process)
+        self.serve_readers((process,))
         self._serve_waiters(process)
         if len(self.zombies) > self.params.max_zombies:
             oldest = next(iter(self.zombies))
@@ -366,41 +366,40 @@ class Lifecycle:
                     return waiting
         return None
 
-    def serve_readers(self, process: Process) -> None:
+    def serve_readers(self, processes: Iterable[Process]) -> None:
         """Give output to blocked reads, first come first served; who follows comes last again."""
-        waiting = self.readers.get(process.pid)
-        while waiting and (process.out or process.exit_reason is not None):
-            reader = waiting[0]
-            if process.eof_sent:
-                self.reply(reader.call_id, end_of_file(process))
-            else:
-                answer = self.take_output(process, reader.left_tokens)
-                if answer is None:
-                    return
-                if isinstance(reader.request, Follow):
-                    reader.left_tokens -= len(answer.outputs)
-                    if reader.left_tokens and not ends_turn(answer):
+        readers, taken = self.readers, []
+        for process in processes if readers else ():
+            waiting = readers.get(process.pid)
+            while waiting and (process.out or process.exit_reason is not None):
+                reader, ended = waiting[0], process.eof_sent
+                answer = None if ended else take_output(process, reader.left_tokens)
+                if answer is not None:
+                    if tokens := len(answer.outputs):
+                        taken.append((process, tokens))
+                    reader.left_tokens = left = reader.left_tokens - tokens
+                    if left > 0 and type(reader.request) is Follow and not ends_turn(answer):
                         self.commands.append(Reply(reader.call_id, answer, more=True))
                         waiting.rotate(-1)
                         continue
-                self.reply(reader.call_id, answer)
-            waiting.popleft()
-            self.parked_reads -= 1
-        if not waiting:
-            self.readers.pop(process.pid, None)
+                elif not ended:
+                    break
+                self.reply(reader.call_id, answer or end_of_file(process))
+                waiting.popleft()
+                self.parked_reads -= 1
+            if not waiting:
+                readers.pop(process.pid, None)
+        if taken:
+            self.note_read(taken)
 
-    def take_output(self, process: Process, max_tokens: int) -> ReadResult | None:
-        """Take output for a reader; a pipe that was full lets its process go on."""
-        result = take_output(process, max_tokens)
-        if result is not None and result.outputs:
-            self.scheduler.note_read(process, self.now_s, len(result.outputs))
-            if process.hold is _NOTHING:
-                return result
+    def note_read(self, taken: list[tuple[Process, int]]) -> None:
+        """Readers took so many outputs; a pipe that was full lets its process go on."""
+        self.scheduler.note_read(taken, self.now_s)
+        for process in [process for process, _ in taken if process.hold is not _NOTHING]:
             if process.hold & Hold.PIPE and process.unread < self.params.pipe_tokens:
                 self.clear_hold(process, Hold.PIPE)
             if process.hold & Hold.INPUT:
                 self.images.note_waiting(process.pid, self.now_s)
-        return result
 
     def _serve_waiters(self, process: Process) -> None:
         """Tell all who wait for this process, and the first of those who wait for any, how it has

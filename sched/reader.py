@@ -54,18 +54,9 @@ def rate_of(entity: SchedEntity) -> float:
     return max(entity.reader.tokens_per_s, 1e-6)
 
 
-def pace_of(entity: SchedEntity) -> float:
-    """`rate_of` to a tenth of a token per second, so that readers can be summed up by it."""
-    rate = rate_of(entity)
+def pace_of(rate: float) -> float:
+    """A `rate_of` to a tenth of a token per second, so that readers can be summed up by it."""
     return max(0.1, round(rate, 1)) if rate else 0.0
-
-
-def paces_differ(entity: SchedEntity, read_rate: float) -> bool:
-    """Whether its pace is another than with this `read_rate`."""
-    learnt, entity.read_rate = entity.read_rate, read_rate
-    before = pace_of(entity)
-    entity.read_rate = learnt
-    return before != pace_of(entity)
 
 
 def before_first_token(entity: SchedEntity) -> bool:
@@ -199,17 +190,17 @@ def note_read(entity: SchedEntity, now_s: float, tokens: int, tunables: Tunables
     entity.last_read_s = now_s
 
 
-def note_followed(tasks: Iterable[Task], now_s: float) -> list[Task]:
-    """`note_read` of one token each, the only one there was, where nothing follows from that: of
-    paced readers in time. Returns the others."""
+def note_followed(taken: Iterable[tuple[Task, int]], now_s: float) -> list[tuple[Task, int]]:
+    """`note_read` of each where nothing follows from that: of paced readers in time, not paused,
+    that have taken all there was. Returns the others."""
     others = []
-    for task in tasks:
+    for task, tokens in taken:
         entity = task.entity
-        if entity.period_s and entity.delivered_tokens == entity.read_tokens + 1:
-            entity.read_tokens += 1
+        if entity.period_s and entity.delivered_tokens - entity.read_tokens == tokens:
+            entity.read_tokens += tokens
             entity.last_read_s = now_s
         else:
-            others.append(task)
+            others.append((task, tokens))
     return others
 
 

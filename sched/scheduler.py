@@ -128,20 +128,16 @@ class Scheduler:
         """Each of the tasks, all past their first token, was delivered one more token."""
         reader.note_decoded(tasks, now_s, self.tunables)
 
-    def note_read(self, task: Task, now_s: float, tokens: int) -> None:
-        """The client took `tokens` from the pipe."""
-        entity = task.entity
-        rate = entity.read_rate
-        reader.note_read(entity, now_s, tokens, self.tunables)
-        learnt = entity.read_rate != rate
-        if (learnt and reader.paces_differ(entity, rate)) or entity.pid in self.paused:
-            self.queues.touch(task)
-
-    def note_followed(self, tasks: Iterable[Task], now_s: float) -> None:
-        """The client of each of the tasks, none of them paused, took the token that has just come;
-        there was no other one."""
-        for task in reader.note_followed(tasks, now_s):
-            self.note_read(task, now_s, 1)
+    def note_read(self, taken: Iterable[tuple[Task, int]], now_s: float) -> None:
+        """The clients of these tasks took so many tokens from their pipes."""
+        for task, tokens in reader.note_followed(taken, now_s):
+            entity = task.entity
+            rate = reader.rate_of(entity)
+            reader.note_read(entity, now_s, tokens, self.tunables)
+            learnt = reader.rate_of(entity)
+            differs = learnt != rate and reader.pace_of(learnt) != reader.pace_of(rate)
+            if differs or entity.pid in self.paused:
+                self.queues.touch(task)
 
     def note_paused(self, task: Task, now_s: float) -> None:
         """A pause of the plan was carried out."""

@@ -82,4 +82,4 @@ def pace_of(task: Task) -> float:
     entity = task.entity
     if reader.tier_of(entity) == 0 and reader.before_first_token(entity):
         return math.inf
-    return reader.pace_of(entity)
+    return reader.pace_of(reader.rate_of(entity))

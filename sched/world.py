@@ -99,7 +99,7 @@ class World(msgspec.Struct, frozen=True, gc=False):
 
     def stream_residency(self, task: Task) -> float:
         """Share of the time it must be resident once it streams; 0 for batch, which needs none."""
-        return self.pace_residency(reader.pace_of(task.entity))
+        return self.pace_residency(reader.pace_of(reader.rate_of(task.entity)))
 
     def pace_residency(self, pace: float) -> float:
         """The same for a reader of `pace` tokens per second: reader / device."""

@@ -277,7 +277,7 @@ class Quick:
                 unread = max(0, int((task.true_due_s - self.now_s) * task.true_rate))
                 taken = task.outputs - unread - task.entity.read_tokens
                 if taken > 0:
-                    self.sched.note_read(task, self.now_s, taken)
+                    self.sched.note_read([(task, taken)], self.now_s)
 
     def write_behind(self, passed_s: float) -> None:
         budget = int((passed_s - max(0.0, self.out_s - self.now_s)) / self.page_s)
