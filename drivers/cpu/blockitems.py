@@ -7,7 +7,7 @@ groups 2, 3     | item 1         | item n + 1       for all tiles of an item, an
 """
 
 from tokenix.drivers.cpu.blockrows import SWIGLU_ROWS, Rows8, swiglu_rows, tile_places
-from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BLOCK_BYTES, FORMS
+from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BLOCK_BYTES, FACTORS, FORMS
 from tokenix.drivers.cpu.blocktile import block_tiles
 from tokenix.drivers.cpu.fetch import Fetch, count_fetched, find_part
 from tokenix.drivers.cpu.jit import Float32, Int64, bare
@@ -170,5 +170,5 @@ def swiglu_item(
         done = 0
         while done < columns:
             some = SWIGLU_ROWS if columns - done >= SWIGLU_ROWS else 1
-            swiglu_rows(some, at, stride, codes + done * BLOCK, factors + done * 4, columns * 4)
+            swiglu_rows(some, at, stride, codes + done * BLOCK, factors + done * FACTORS * 4)
             at, done = at + some * stride, done + some

@@ -101,5 +101,5 @@ class BlockNet:
     def _codes(self, name: str, tiles: int, columns: int, width: int) -> Rows8:
         blocks = count_blocks(width)
         codes = self._space.take(f"{name} codes", tiles, blocks, columns, BLOCK // 4)
-        factors = self._space.take(f"{name} factors", tiles, blocks, FACTORS, columns)
+        factors = self._space.take(f"{name} factors", tiles, blocks, columns, FACTORS)
         return Rows8(codes.view(np.int8), factors)

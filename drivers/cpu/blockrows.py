@@ -63,10 +63,11 @@ class Rows8(NamedTuple):
     codes: Array
     """int8 [tiles, blocks, T, 32]"""
     factors: Float32
-    """[tiles, blocks, FACTORS, T]"""
+    """[tiles, blocks, T, FACTORS]: those of a row side by side, so that rows of two workers seldom
+    share a cache line."""
 
 
-def _emit_quantize(b: Any, first: Any, second: Any, codes: Any, factors: Any, step: Any) -> None:
+def _emit_quantize(b: Any, first: Any, second: Any, codes: Any, factors: Any) -> None:
     """A block, given as two registers. What is largest is found among the bits without signs: as
     whole numbers they have the same order, and what is not finite is above all numbers."""
     bits = [b.and_(b.bitcast(x, VI32), fill(VI32, 0x7FFFFFFF)) for x in (first, second)]
@@ -84,9 +85,8 @@ def _emit_quantize(b: Any, first: Any, second: Any, codes: Any, factors: Any, st
     count = b.add(*counts)
     begins = [b.mul(count, ir.Constant(I32, -ZEROS[BYTES]))]
     begins += [b.mul(half, ir.Constant(I32, -ZEROS[SIXES])) for half in counts]
-    for number in (scale, b.fmul(scale, b.sitofp(count, F32)), *begins):
-        store(b, number, factors)
-        factors = b.add(factors, step)
+    for i, number in enumerate((scale, b.fmul(scale, b.sitofp(count, F32)), *begins)):
+        store(b, number, factors, 4 * i)
 
 
 def _higher(b: Any, x: Any, y: Any) -> Any:
@@ -103,21 +103,19 @@ def _scaled(b: Any, x: Any, scale: Any, weight: Any, offset: int) -> Any:
 
 
 @intrinsic
-def quantize_block(typing: Any, x: Any, codes: Any, factors: Any, step: Any) -> Any:
-    """32 float32 at x to 32 codes and their factors, `step` bytes apart."""
+def quantize_block(typing: Any, x: Any, codes: Any, factors: Any) -> Any:
+    """32 float32 at x to 32 codes and their factors."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
         x, *rest = args
         _emit_quantize(b, load(b, VF32, x), load(b, VF32, x, VECTOR), *rest)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 4), codegen
+    return types.void(*[types.int64] * 3), codegen
 
 
 @intrinsic
-def quantize_scaled(
-    typing: Any, x: Any, scale: Any, weight: Any, codes: Any, factors: Any, step: Any
-) -> Any:
+def quantize_scaled(typing: Any, x: Any, scale: Any, weight: Any, codes: Any, factors: Any) -> Any:
     """x * scale * weight of 32 float32 each, quantized as `quantize_block` does."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
@@ -126,13 +124,11 @@ def quantize_scaled(
         _emit_quantize(b, *products, *rest)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.float32, *[types.int64] * 4), codegen
+    return types.void(types.int64, types.float32, *[types.int64] * 3), codegen
 
 
 @intrinsic
-def quantize_half(
-    typing: Any, x: Any, scale: Any, weight: Any, codes: Any, factors: Any, step: Any
-) -> Any:
+def quantize_half(typing: Any, x: Any, scale: Any, weight: Any, codes: Any, factors: Any) -> Any:
     """Of 16 float32 each and as many zeros."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
@@ -140,7 +136,7 @@ def quantize_half(
         _emit_quantize(b, _scaled(b, x, scale, weight, 0), fill(VF32, 0.0), *rest)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.float32, *[types.int64] * 4), codegen
+    return types.void(types.int64, types.float32, *[types.int64] * 3), codegen
 
 
 def _silu(b: Any, x: Any) -> Any:
@@ -158,17 +154,15 @@ def _emit_swiglu(b: Any, rows: int, both: Any, stride: Any, rest: Any) -> None:
     gates = [_silu(b, load(b, VF32, at, half)) for at in begins for half in (0, VECTOR)]
     ups = [load(b, VF32, at, half) for at in begins for half in (2 * VECTOR, 3 * VECTOR)]
     products = [b.fmul(gate, up) for gate, up in zip(gates, ups, strict=True)]
-    codes, factors, step = rest
+    codes, factors = rest
     for row in range(rows):
         first, second = products[2 * row : 2 * row + 2]
-        places = shift(b, codes, BLOCK * row), shift(b, factors, 4 * row)
-        _emit_quantize(b, first, second, *places, step)
+        places = shift(b, codes, BLOCK * row), shift(b, factors, 4 * FACTORS * row)
+        _emit_quantize(b, first, second, *places)
 
 
 @intrinsic
-def swiglu_rows(
-    typing: Any, rows: Any, both: Any, stride: Any, codes: Any, factors: Any, step: Any
-) -> Any:
+def swiglu_rows(typing: Any, rows: Any, both: Any, stride: Any, codes: Any, factors: Any) -> Any:
     """silu(gate) * up of a block of the first `rows` rows of a tile, 1 or SWIGLU_ROWS, quantized as
     `quantize_block` does. both: 32 float32 of gate, then 32 of up; `stride` bytes apart."""
 
@@ -177,7 +171,7 @@ def swiglu_rows(
         switch(b, rows, (1, SWIGLU_ROWS), lambda n: _emit_swiglu(b, n, both, stride, rest))
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 6), codegen
+    return types.void(*[types.int64] * 5), codegen
 
 
 @bare
@@ -187,7 +181,7 @@ def tile_places(rows: Rows8, row: int, block: int) -> tuple[int, int]:
     at = (row // columns * blocks + block) * columns
     column = row % columns
     codes = address(rows.codes) + (at + column) * BLOCK
-    return codes, address(rows.factors) + (FACTORS * at + column) * 4
+    return codes, address(rows.factors) + (at + column) * FACTORS * 4
 
 
 @bare
@@ -200,7 +194,6 @@ def quantize_row(x: int, rows: Rows8, row: int) -> None:
             x + 2 * VECTOR * block,
             codes + block * columns * BLOCK,
             factors + block * columns * FACTORS * 4,
-            columns * 4,
         )
 
 
@@ -211,13 +204,13 @@ def norm_row(x: Float32, weight: Float32, eps: float, rows: Rows8, row: int) -> 
     square = sum_squares(address(x), width // LANES)
     scale = np.float32(1.0 / np.sqrt(np.float64(square) / width + eps))
     codes, factors = tile_places(rows, row, 0)
-    at_x, at_weight, step = address(x), address(weight), columns * 4
+    at_x, at_weight = address(x), address(weight)
     for _ in range(width // BLOCK):
-        quantize_scaled(at_x, scale, at_weight, codes, factors, step)
+        quantize_scaled(at_x, scale, at_weight, codes, factors)
         at_x, at_weight = at_x + 2 * VECTOR, at_weight + 2 * VECTOR
         codes, factors = codes + columns * BLOCK, factors + columns * FACTORS * 4
     if width % BLOCK:
-        quantize_half(at_x, scale, at_weight, codes, factors, step)
+        quantize_half(at_x, scale, at_weight, codes, factors)
 
 
 @kernel

@@ -7,7 +7,7 @@
 Token rows are quantized the same way, to signed codes of 8 bits for each 32 numbers (`blockrows`):
 
     codes     int8 [tiles][blocks][T][32]
-    factors   float32 [tiles][blocks][5][T]: scale; scale * sum of codes; then as int32 where dots
+    factors   float32 [tiles][blocks][T][5]: scale; scale * sum of codes; then as int32 where dots
               begin whose codes are too large: BYTES -128 * sum; SIXES -32 * sum of each half
 
 A dot of SIXES is at most 2 * 16 * 32 * 127 * 128, less than 2**24: float32 holds it exactly.
@@ -109,7 +109,7 @@ def _emit_block(b: Any, form: int, vnni: bool, sums: list[Any], places: list[Any
     for t, total in enumerate(sums):
 
         def factor(kind: Any, which: int, t: int = t) -> Any:
-            return load(b, kind, at_factor, 4 * (which * len(sums) + t))
+            return load(b, kind, at_factor, 4 * (FACTORS * t + which))
 
         begins = [factor(I32, which) for which in _BEGINS[form]] or [None]
         dot = _emit_dot(b, form, vnni, block, shift(b, at_code, BLOCK * t), begins)
