@@ -5,7 +5,7 @@ import random
 
 import pytest
 from textual import events
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 
 from tokenix.tests.tui.pilots import play, until
 from tokenix.tests.tui.sights import seen
@@ -57,6 +57,23 @@ def test_a_palette_is_left_once_and_may_be_asked_before_it_has_drawn():
         palette.dismiss()
         palette.dismiss()
         await until(pilot, lambda: isinstance(app.screen, MainScreen), "what was below")
+
+    play(seen(*looks()), story)
+
+
+@pytest.mark.parametrize("view", ["1", "4"])
+def test_what_is_looked_for_may_be_typed_in_haste(view):
+    """Of `/49k/2` no letter is a key of the screen."""
+
+    async def story(app, pilot):
+        await pilot.press(view)
+        await pilot.pause()
+        screen = app.screen
+        for key in ("slash", "4", "9", "k", "slash", "2"):
+            post(app, key)
+        await until(pilot, lambda: isinstance(app.focused, Input) and app.focused.value, "a word")
+        await until(pilot, lambda: app.focused.value == "49k/2", "all of it")
+        assert app.screen is screen
 
     play(seen(*looks()), story)
 

@@ -295,6 +295,15 @@ def test_columns_fit_and_the_sorted_one_is_there(width):
     assert width < 160 or len(names) == len(columns.COLUMNS)
 
 
+@pytest.mark.parametrize(
+    ("lead_s", "shown"),
+    [(0.5, "0.5s"), (-3.21, "-3.2s"), (311.0, "311s"), (-7384.0, "-2h03"), (1e6, "11d13")],
+)
+def test_leads_of_any_length_have_room(lead_s, shown):
+    assert columns.lead_number(lead_s) == shown
+    assert columns.lead(process(1, lead_s=lead_s)).endswith(f"{shown:>6}")
+
+
 @pytest.mark.parametrize("choice", ["prompts", "as_tree"])
 def test_who_asks_for_commands_sees_them_in_80_columns(choice):
     found = listing(process(1))

@@ -88,7 +88,11 @@ def lead(process: ProcessStat) -> str:
 
 
 def lead_number(lead_s: float) -> str:
-    return f"{lead_s:.1f}s" if abs(lead_s) < 100 else f"{lead_s:.0f}s"
+    """In at most six characters."""
+    if abs(lead_s) < 100:
+        return f"{lead_s:.1f}s"
+    sign, far_s = "-" if lead_s < 0 else "", abs(lead_s)
+    return f"{lead_s:.0f}s" if far_s < 1000 else sign + seconds(far_s)
 
 
 def host_pages(process: ProcessStat) -> int:

@@ -23,7 +23,7 @@ class LogScreen(Page):
     LogScreen #search.open { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "search", "Find", id="log.search"),
+        Binding("slash", "search", "Find", priority=True, id="log.search"),
         Binding("a", "all", "All events", id="log.all"),
         Binding("f,end,G", "follow", "Follow", id="log.follow"),
         Binding("escape", "clear", "Show all", show=False, id="log.clear"),
@@ -101,11 +101,18 @@ class LogScreen(Page):
     def action_page(self, pages: int) -> None:
         self.action_scroll(pages * max(1, self._lines.size.height - 1))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where words are written, a slash is one of their signs."""
+        if action == "search" and isinstance(self.focused, Input):
+            return None
+        return super().check_action(action, parameters)
+
     def action_search(self) -> None:
+        """At once (a binding of priority, and no `focus()`), for what is typed next in haste."""
         box = self.query_one("#search", Input)
         box.add_class("open")
         box.value = self._log.wanted
-        box.focus()
+        self.set_focus(box)
 
     def action_clear(self) -> None:
         box = self.query_one("#search", Input)

@@ -46,7 +46,7 @@ class MainScreen(Acts):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         _key("enter", "open", "Open", "open", True),
-        _key("slash", "search", "Find", "search", True),
+        Binding("slash", "search", "Find", priority=True, id="table.search"),
         *act_keys("table"),
         _key("f6,o", "order", "Sort", "order", True),
         _key("f5,t", "tree", "Tree", "tree", True),
@@ -177,11 +177,18 @@ class MainScreen(Acts):
 
     # ---- find ----
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where words are written, a slash is one of their signs."""
+        if action == "search" and isinstance(self.focused, Input):
+            return None
+        return super().check_action(action, parameters)
+
     def action_search(self) -> None:
+        """At once (a binding of priority, and no `focus()`), for what is typed next in haste."""
         box = self.query_one("#search", Input)
         box.add_class("open")
         box.value = self.listing.wanted
-        box.focus()
+        self.set_focus(box)
 
     def action_clear(self) -> None:
         box = self.query_one("#search", Input)

@@ -96,7 +96,8 @@ class ProcessTable(ScrollView, can_focus=True, inherit_bindings=False):
             style = pen("text" if mine else "muted", bold=True) + Style(underline=mine)
             title = column.title.ljust(width) if column.left else column.title.rjust(width)
             if column.name == "command" and not self.listing.prompts:
-                title = "COMMAND (p shows)"[:width].ljust(width)
+                hint = " (p shows)"
+                title = (column.title + hint if width > 16 else column.title).ljust(width)
             segments += [Segment(title, style), Segment(" ", pen.ground)]
         return segments[:-1]
 
