@@ -78,7 +78,8 @@ def describe(part: Part) -> str:
     at_most = f", at most {clients.concurrency} at once" if clients.concurrency else ""
     if part.trace is not None:
         scaled = f" at {clients.rate_scale:g} times its rate" if clients.rate_scale != 1 else ""
-        how = f"trace {part.trace.name} ({part.trace.format}){scaled}{at_most}"
+        without = f", {part.trace.skipped} rows left out" if part.trace.skipped else ""
+        how = f"trace {part.trace.name} ({part.trace.format}){scaled}{without}{at_most}"
     elif clients.closed:
         how = f"closed loop of {clients.concurrency}"
     elif clients.rate is None:

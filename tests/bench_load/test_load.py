@@ -11,6 +11,7 @@ import pytest
 from tokenix.bench.load.arrivals import Arrivals
 from tokenix.bench.load.clients import Clients, read_clients
 from tokenix.bench.load.content import Content
+from tokenix.bench.load.facts import describe
 from tokenix.bench.load.prices import SHIPPED, price_of, read_prices
 from tokenix.bench.load.sessions import Session, make_parts
 from tokenix.bench.load.spread import parse_spread
@@ -109,6 +110,13 @@ def test_a_trace_gives_arrivals_lengths_and_prefixes(tmp_path: Path) -> None:
     assert [len(a), len(b), len(c)] == [1030, 1030, 100]
     assert a[:512] == b[:512] and a[512:1024] != b[512:1024]
     assert [s.prompt_tokens(0) for s in sessions] == [1030, 1030, 100]
+
+
+def test_rows_of_a_trace_that_are_no_requests_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,5\n1,0,5\n")
+    (part,) = make_parts((Clients(trace=str(path), rate_scale=2),), 1)
+    assert describe(part) == "default: trace t (shared) at 2 times its rate, 1 rows left out"
 
 
 def test_prefixes_are_shared_and_the_rest_is_unique() -> None:
