@@ -251,14 +251,14 @@ MUTATIONS = [
     Mutation(
         "a slot is read before other ranks have written their parts",
         "ranks/lanes.py", "        asked.wait()\n", "",
-        f"{RANKS}::test_preempted_and_brought_back_elsewhere",
+        f"{RANKS}::test_pages_have_moved_when_they_have_on_all_ranks",
     ),
     Mutation(
         "a load is told before other ranks have their parts",
         "ranks/lanes.py",
         "                each.settle()\n        for each in asked:\n            each.wait()\n",
         "                pass\n",
-        f"{RANKS}::test_preempted_and_brought_back_elsewhere",
+        f"{RANKS}::test_pages_have_moved_when_they_have_on_all_ranks",
     ),
     Mutation(
         "a frame's copy is told before other ranks have queued theirs",

@@ -271,6 +271,18 @@ def test_a_frame_is_copied_when_it_is_on_all_ranks(ranks, waited):
     assert isinstance(ranks.wait(ticket), CopyDone) and waited == [ticket]
 
 
+def test_pages_have_moved_when_they_have_on_all_ranks(ranks, waited, generation, monkeypatch):
+    """Only then is a slot read, and a load told."""
+    lanes = ranks.device._lanes
+    plain = lanes._checksums
+    monkeypatch.setattr(lanes, "_checksums", lambda slots: (waited.append("read"), plain(slots))[1])
+    assert isinstance(ranks.swap_out((3, 1, generation)), CopyDone)
+    assert waited[:2] == [0, "read"]
+    del waited[:]
+    assert isinstance(ranks.swap_in((1, generation, 8)), CopyDone)
+    assert waited == ["read", 0]
+
+
 def test_a_pass_has_ended_when_it_has_on_all_ranks(ranks, waited):
     """Until then its frames are nobody else's."""
     proc = streams(ranks)[0]
