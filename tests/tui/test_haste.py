@@ -5,7 +5,9 @@ import random
 
 import pytest
 from textual import events
+from textual.command import CommandList
 from textual.widgets import Input, OptionList
+from textual.worker import WorkerFailed
 
 from tokenix.tests.tui.pilots import play, until
 from tokenix.tests.tui.sights import seen
@@ -19,7 +21,7 @@ KEYS = (
     "enter", "escape", "tab", "shift+tab", "up", "down", "left", "right", "home", "end", "pageup",
     "pagedown", "f1", "f5", "f6", "f7", "f8", "f9", "backspace", "delete", "space",
     *"1234kscrtfpgoznbdaeyjGx", "slash", "question_mark", "comma", "full_stop", "plus",
-    "minus", "left_square_bracket",
+    "minus", "left_square_bracket", "ctrl+p", "ctrl+p",
 )  # fmt: skip
 SIZES = ((80, 24), (160, 50), (1, 1), (3, 2), (20, 5), (300, 80), (200, 4), (8, 60))
 GARBAGE = "a\nb\x1b[31m 日本 k y \t"
@@ -59,6 +61,23 @@ def test_a_palette_is_left_once_and_may_be_asked_before_it_has_drawn():
         await until(pilot, lambda: isinstance(app.screen, MainScreen), "what was below")
 
     play(seen(*looks()), story)
+
+
+def test_a_search_of_a_palette_that_is_gone_ends_nothing():
+    async def story(app, pilot):
+        app.action_command_palette()
+        await until(pilot, lambda: isinstance(app.screen, Palette), "the palette")
+        palette = app.screen
+        await until(pilot, lambda: palette.query(CommandList), "its list")
+        await palette.query_one(CommandList).remove()
+        search = palette._gather_commands("theme")
+        with pytest.raises(WorkerFailed):
+            await search.wait()
+        await pilot.pause()
+        palette.dismiss()
+        await until(pilot, lambda: isinstance(app.screen, MainScreen), "what was below")
+
+    assert play(seen(*looks()), story).failure is None
 
 
 @pytest.mark.parametrize("view", ["1", "4"])

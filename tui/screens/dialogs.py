@@ -1,7 +1,7 @@
 """Small windows that ask one thing."""
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,8 +12,10 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkType
 
 Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 WINDOW_CSS = """
     align: center middle;
@@ -46,6 +48,10 @@ class Palette(CommandPalette):
         if action == "command_list" and not self.query_one(CommandList).size:
             return False
         return super().check_action(action, parameters)
+
+    def run_worker(self, work: WorkType[T], *args: Any, **options: Any) -> Worker[T]:
+        """A search that finds its list gone, since the palette was left, ends nothing else."""
+        return super().run_worker(work, *args, **{**options, "exit_on_error": False})
 
 
 class Choice(Window[str | None]):
