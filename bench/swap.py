@@ -25,8 +25,8 @@ from tokenix.syscalls.types import PageCode, Params, Pid, ProcessStat
 
 PAGE = 16
 OUTPUT = 48
-"""Tokens that a process may generate that takes turns: more than it lives to. Pools have room for
-them, and hardly more than for the context."""
+"""Tokens that a process may generate that takes turns, a few each: more than it lives to. Pools
+have room for them, and hardly more than for the context."""
 WAYS_OUTPUT = 128
 """The same for those that come back by each way."""
 LONG_OUTPUT = 1024
@@ -176,16 +176,14 @@ def measure_resume(length: int, turns: int, directory: str | None, **boot: Any) 
             pid = pair.pids[turn % 2]
             before = k.stat(pid)
             since = _last_event(k)
-            pair.swap_places(pid)
+            pair.bring_back(pid)
             if turn < 2:
                 continue
-            after = k.stat(pid)
             begin = _events(k, since, pid, "fetch") or _events(k, since, pid, "resume")
             states = _events(k, since, pid, "state")
             end_s = next(e.time_s for e in states if ("new", "ready") in e.detail)
             seconds.append(end_s - begin[0].time_s)
-            loaded = _loaded(before, after, directory is not None)
-            pair.stop(pid)  # nobody generates while the machine is measured
+            loaded = _loaded(before, k.stat(pid), directory is not None)
             shares.append(loaded / seconds[-1] / bare.bytes_per_s(loaded // page_bytes))
     return Returns(seconds, shares)
 
@@ -206,7 +204,7 @@ def measure_ways(length: int, turns: int, **boot: Any) -> Way:
         for way, pid in order:
             pair.k.sysctl("swap.restore", way)
             since = _last_event(pair.k)
-            seconds[way].append(pair.swap_places(pid))
+            seconds[way].append(pair.bring_back(pid))
             if way == "auto":
                 chosen = _way_of(pair.k, pid, since)
     recompute_s, swap_in_s, split_s, auto_s = (min(seconds[way]) for way in WAYS)
@@ -243,14 +241,15 @@ class _pair:
     def __exit__(self, *_: object) -> None:
         self.k.close()
 
-    def swap_places(self, pid: Pid) -> float:
-        """Stop the other, continue `pid`; seconds from the decision to its next token."""
-        self.stop(next(other for other in self.pids if other != pid))
+    def bring_back(self, pid: Pid) -> float:
+        """Continue `pid` until its next token, and stop it again, before it generates much or
+        anything else is measured. Seconds from the decision to that token."""
         while self.k.read(pid, block=False).outputs:
             pass
         since = _last_event(self.k)
         self.k.kill(pid, tokenix.SIGCONT)
         token_s: float = self.k.read(pid, 1).outputs[0].time_s
+        self.stop(pid)
         begin = _events(self.k, since, pid, "fetch") or _events(self.k, since, pid, "resume")
         return token_s - float(begin[0].time_s)
 
@@ -383,7 +382,12 @@ def _events(k: Syscalls, since: int, pid: Pid, kind: str) -> list[Any]:
 
 
 def _until_state(k: Syscalls, pid: Pid, *states: str) -> None:
-    _until(lambda: k.stat(pid).state in states)
+    def come() -> bool:
+        state = k.stat(pid).state
+        assert state != "zombie", "it was given too few tokens for the turns that it takes"
+        return state in states
+
+    _until(come)
 
 
 def _until(true: Callable[[], bool], limit_s: float = 60.0) -> None:
