@@ -1,17 +1,22 @@
-"""The README is run: every ```python block is a program that works as pasted."""
+"""The README is run: every ```python block is a program that works as pasted, and every command is
+one that there is, with its options."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tokenix.cli import signals
+from tokenix.cli.app import app
 from tokenix.tests.tidy.tree import FOLDERS, ROOT
 
 README = ROOT / "README.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"\.venv/bin/tokenix ((?:[^\\\n`#&>]|\\\n)+)")
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)[^)]*\)")
 
 
@@ -47,6 +52,16 @@ def test_block_runs(source: str, tmp_path: Path) -> None:
         timeout=110,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("line", COMMAND.findall(README.read_text(encoding="utf-8")))
+def test_command_is_understood(line: str) -> None:
+    """What it does is for other tests. Words of a shell's own pattern would name other files than
+    the author saw."""
+    words = shlex.split(line.replace("\\\n", ""))
+    assert not [word for word in words if "*" in word]
+    spelled = signals.spell_out(words) if words[0] == "kill" else words
+    app.parse_args(spelled, exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in pages()])
