@@ -31,6 +31,7 @@ def machine_options(options: ServeOptions) -> dict[str, Any]:
     names = (
         "driver", "tensor_parallel", "policy", "device_pages", "host_pages", "page_tokens",
         "kv_dtype", "weights", "threads", "swap_dir", "swap_bytes", "image_dir", "swap_resume",
+        "weight_cache",
     )  # fmt: skip
     found = {name: getattr(options, name) for name in names}
     return {**found, "params": options.kernel, "tunables": options.sched}

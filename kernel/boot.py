@@ -71,6 +71,8 @@ class BootOptions:
     not, their images are wiped."""
     tensor_parallel: int = 1
     """GPUs that compute the model together; of the cuda driver."""
+    weight_cache: bool = True
+    """Keep packed weights in the user's cache folder for the next start; of the cpu driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,8 @@ def check_options(options: BootOptions) -> Tunables:
         raise _invalid(f"image_dir must be a path, not {options.image_dir!r}")
     if not isinstance(options.swap_resume, bool):
         raise _invalid(f"swap_resume must be true or false, not {options.swap_resume!r}")
+    if not isinstance(options.weight_cache, bool):
+        raise _invalid(f"weight_cache must be true or false, not {options.weight_cache!r}")
     if options.swap_resume and options.image_dir is None:
         raise _invalid("swap_resume needs image_dir: where the images of the last kernel are")
     if not isinstance(options.params, Params):
@@ -246,6 +250,7 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
         from tokenix.drivers.cpu.dense import WEIGHTS
         from tokenix.drivers.cpu.device import CpuDevice
         from tokenix.drivers.cpu.jit import tell_compiling
+        from tokenix.drivers.cpu.packcache import PackCache
     except ImportError as missing:
         raise error(
             errno.ENODEV, f"the cpu driver needs {missing.name}; run: pip install 'tokenix[cpu]'"
@@ -261,6 +266,7 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
         size = (frames + host) * shape.frame_bytes / (1 << 30)
         asked = f"device_pages {frames} and host_pages {host} take {size:.1f} GiB"
         told = None if progress is None else partial(_tell_part, progress)
+        keep = PackCache(image.fingerprint + image.stamp) if options.weight_cache else None
         with tell_compiling(told):
             return CpuDevice(
                 config,
@@ -272,6 +278,7 @@ def _open_device(options: BootOptions, image: "ProgramImage", progress: Progress
                 dense=WEIGHTS[_choose_weights(options, image)],
                 threads=options.threads,
                 progress=told,
+                keep=keep,
             )
     except ValueError as why:  # a model or a page size that its kernels do not cover
         raise _invalid(str(why)) from None

@@ -7,7 +7,7 @@ from tokenix.models.gguf_config import default_sampling, model_config, optional_
 from tokenix.models.gguf_header import GgufHeader, read_header
 from tokenix.models.gguf_tokenizer import gguf_tokenizer
 from tokenix.models.gguf_weights import GgufWeights
-from tokenix.models.image import ProgramImage, Progress, fingerprint, no_progress
+from tokenix.models.image import ProgramImage, Progress, fingerprint, no_progress, stamp
 from tokenix.models.tokenizer import Tokenizer
 
 _TEMPLATE = "tokenizer.chat_template"
@@ -17,6 +17,7 @@ _STEPS = 4
 def load_gguf(path: Path, name: str, progress: Progress = no_progress) -> ProgramImage:
     """Map a GGUF file. OSError: see `models.image_error`; every message names the file."""
     progress("header", 0, _STEPS)
+    lies = stamp([path])
     header = read_header(path)
     config = model_config(header)
     progress("weights", 1, _STEPS)
@@ -35,6 +36,7 @@ def load_gguf(path: Path, name: str, progress: Progress = no_progress) -> Progra
         format="gguf",
         size_bytes=len(header.data),
         fingerprint=fingerprint([path]),
+        stamp=lies,
     )
     progress("model", _STEPS, _STEPS)
     return image

@@ -13,7 +13,7 @@ from typing import Any
 from tokenix.models.chat import ChatTemplate
 from tokenix.models.hf_config import hf_default_sampling, hf_model_config
 from tokenix.models.hf_weights import HfWeights, weight_files
-from tokenix.models.image import ProgramImage, Progress, fingerprint, no_progress
+from tokenix.models.image import ProgramImage, Progress, fingerprint, no_progress, stamp
 from tokenix.models.image_error import ENOENT, image_error
 from tokenix.models.mapped_file import read_json, read_text
 from tokenix.models.tokenizer import Tokenizer, tokenizer_from_json
@@ -29,6 +29,8 @@ def load_hf(folder: Path, name: str, progress: Progress = no_progress) -> Progra
     generation = read_json(folder / "generation_config.json", required=False)
     config = hf_model_config(where, name, read_json(folder / "config.json"), generation)
     progress("weights", 1, _STEPS)
+    files = weight_files(folder)
+    lies = stamp(files)
     weights = HfWeights(folder, config)
     progress("tokenizer", 2, _STEPS)
     settings = read_json(folder / "tokenizer_config.json", required=False)
@@ -37,7 +39,6 @@ def load_hf(folder: Path, name: str, progress: Progress = no_progress) -> Progra
     ends = tuple(token for token in tokenizer.eos_tokens if token < config.vocab_tokens)
     config = replace(config, eos_tokens=ends)
     progress("template", 3, _STEPS)
-    files = weight_files(folder)
     image = ProgramImage(
         name=name,
         config=config,
@@ -49,6 +50,7 @@ def load_hf(folder: Path, name: str, progress: Progress = no_progress) -> Progra
         format="hf",
         size_bytes=sum(path.stat().st_size for path in files),
         fingerprint=fingerprint([folder / "config.json", folder / "tokenizer.json", *files]),
+        stamp=lies,
     )
     progress("model", _STEPS, _STEPS)
     return image

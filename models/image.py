@@ -8,6 +8,7 @@ from pathlib import Path
 from tokenix.models.chat import ChatTemplate
 from tokenix.models.config import ModelConfig
 from tokenix.models.grammar import Grammars
+from tokenix.models.image_error import read_error
 from tokenix.models.mapped_file import map_file
 from tokenix.models.tokenizer import Tokenizer
 from tokenix.models.weights import Weights
@@ -39,6 +40,10 @@ class ProgramImage:
     fingerprint: str
     """Names the content: equal files have equal ones, and different models different ones. Made of
     samples, so it guards against mix-ups, not against malice."""
+    stamp: str
+    """Of the weight files as they lie there: what is written to them, or put in their place, has
+    another one, even if samples do not show it. With `fingerprint`, a name for what is made of
+    them and kept."""
     grammars: Grammars = field(init=False)
     """What outputs may be held to. Made ready when the first one is asked for."""
 
@@ -57,6 +62,20 @@ def fingerprint(files: list[Path]) -> str:
         digest.update(size.to_bytes(8, "little"))
         for start in (0, size // 2, max(0, size - _SAMPLE_BYTES)):
             digest.update(data[start : start + _SAMPLE_BYTES])
+    return digest.hexdigest()
+
+
+def stamp(files: list[Path]) -> str:
+    """Sizes of `files`, and when each was changed last: by the time that programs may set, and by
+    the one that only the system sets. Asked for before they are mapped, so that what changes in
+    between has another one. OSError: a file is missing or cannot be looked at."""
+    digest = blake2b(digest_size=16)
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise read_error(path, error) from None
+        digest.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
     return digest.hexdigest()
 
 

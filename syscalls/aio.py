@@ -75,6 +75,7 @@ async def boot(
     page_tokens: int = 16,
     kv_dtype: str = "f16",
     weights: str = "auto",
+    weight_cache: bool = True,
     threads: int | None = None,
     params: "Params | None" = None,
     tunables: Mapping[str, float] | None = None,
@@ -86,8 +87,8 @@ async def boot(
             inproc.boot, model, device_pages=device_pages, host_pages=host_pages, swap_dir=swap_dir,
             swap_bytes=swap_bytes, image_dir=image_dir, swap_resume=swap_resume, policy=policy,
             driver=driver, tensor_parallel=tensor_parallel, page_tokens=page_tokens,
-            kv_dtype=kv_dtype, weights=weights, threads=threads, params=params, tunables=tunables,
-            progress=progress,
+            kv_dtype=kv_dtype, weights=weights, weight_cache=weight_cache, threads=threads,
+            params=params, tunables=tunables, progress=progress,
         )
     )  # fmt: skip
     return Syscalls(blocking.port)

@@ -71,6 +71,7 @@ def boot(
     page_tokens: int = 16,
     kv_dtype: str = "f16",
     weights: str = "auto",
+    weight_cache: bool = True,
     threads: int | None = None,
     params: "Params | None" = None,
     tunables: Mapping[str, float] | None = None,
@@ -80,15 +81,16 @@ def boot(
 
     device_pages: KV pages on the device; host_pages: pages of the host tier (0: none); a page holds
     `page_tokens` tokens in the format `kv_dtype` (`drivers/kvkind.py`); weights: how those of the
-    model are kept (`drivers/weightkind.py`). swap_dir, swap_bytes: a
-    swap file below that, as `swapon` makes. image_dir: where images of processes are kept: those of
-    `suspend`, and with Params(image_idle_s=...) those of processes that wait for input so long;
-    swap_resume: the latter come back from the last kernel that had the directory. policy: one of
-    those that sched/README.md has. tensor_parallel: GPUs that compute the model together (driver
-    "cuda"). tunables: overrides of scheduler constants, as `sysctl` shows them. Use it as a
-    context manager, or call `close`. OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be
-    run), ENODEV (no driver), EIO (no swap file can be made there), EBUSY (another kernel has that
-    image_dir), and whatever else a directory is refused with.
+    model are kept (`drivers/weightkind.py`); weight_cache: those that the cpu driver has packed are
+    kept in the user's cache folder for the next start. swap_dir, swap_bytes: a swap file below
+    that, as `swapon` makes. image_dir: where images of processes are kept: those of `suspend`, and
+    with Params(image_idle_s=...) those of processes that wait for input so long; swap_resume: the
+    latter come back from the last kernel that had the directory. policy: one of those that
+    sched/README.md has. tensor_parallel: GPUs that compute the model together (driver "cuda").
+    tunables: overrides of scheduler constants, as `sysctl` shows them. Use it as a context manager,
+    or call `close`. OSError: ENOENT, EINVAL, ENOEXEC (not a model that can be run), ENODEV (no
+    driver), EIO (no swap file can be made there), EBUSY (another kernel has that image_dir), and
+    whatever else a directory is refused with.
     """
     from tokenix.kernel.boot import BootOptions
     from tokenix.kernel.boot import boot as boot_machine
@@ -97,7 +99,7 @@ def boot(
     options = BootOptions(
         model, driver, policy, device_pages, host_pages, page_tokens, kv_dtype, weights, threads,
         params or Params(), tunables or {}, swap_dir, swap_bytes, image_dir, swap_resume,
-        tensor_parallel,
+        tensor_parallel, weight_cache,
     )  # fmt: skip
     return Syscalls(LocalPort(boot_machine(options, progress)))
 

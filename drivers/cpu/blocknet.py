@@ -20,6 +20,7 @@ from tokenix.drivers.cpu.claims import new_claims, spent
 from tokenix.drivers.cpu.jit import Float32, Int32
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import Batch, Shape
+from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.team import helpers_of
 from tokenix.drivers.cpu.workspace import Workspace, choose_tiles
 from tokenix.models.config import ModelConfig
@@ -34,9 +35,10 @@ class BlockNet:
         config: ModelConfig,
         weights: Weights,
         progress: Callable[[str, float], None] | None = None,
+        keep: PackCache | None = None,
     ) -> None:
         self._config = config
-        self._weights = pack_model(config, weights, progress)
+        self._weights = pack_model(config, weights, progress, keep)
         self._space = Workspace()
         self._claims = new_claims(0, 1)
         self._sizes = (0, 0, 1)

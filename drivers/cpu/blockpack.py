@@ -1,21 +1,30 @@
 """Weights of a model into one run of bytes for `blocklayers`: every layer's matrices in the order
 in which a pass reads them, then the embedding and the head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.blockitems import UNIT
 from tokenix.drivers.cpu.blocklayers import BlockWeights
-from tokenix.drivers.cpu.blocks import count_blocks, lay_out, make_codes, pack_codes
+from tokenix.drivers.cpu.blocks import (
+    ALIGNMENT,
+    count_blocks,
+    lay_out,
+    make_codes,
+    pack_codes,
+)
 from tokenix.drivers.cpu.blocktile import tile_function
 from tokenix.drivers.cpu.blocktypes import format_of, keeps, read_codes
 from tokenix.drivers.cpu.jit import Array, Int64
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.pack import read_vectors
+from tokenix.drivers.cpu.packcache import PackCache, take_packed
+from tokenix.drivers.cpu.pieces import Piece, cut, pack_all
 from tokenix.models.config import ModelConfig
+from tokenix.models.ggml_types import dequantize
 from tokenix.models.weights import Weights
 
 
@@ -57,7 +66,7 @@ def make_plan(config: ModelConfig, weights: Weights) -> Plan:
     for name, parts, inputs in wanted:
         paired = name.endswith("gate_up")
         order = _arrange([-(-rows // LANES) for _, rows in parts], paired)
-        forms = [format_of(weights.quantized(part)[0]) for part, _ in parts]
+        forms = [format_of(weights.kind(part)) for part, _ in parts]
         blocks = count_blocks(inputs)
         entries, end = lay_out((forms[part] for part, _ in order), blocks, end)
         names = tuple(part for part, _ in parts)
@@ -79,32 +88,50 @@ def _arrange(groups: list[int], paired: bool) -> list[tuple[int, int]]:
 def fill_blob(
     plan: Plan, weights: Weights, blob: Array, progress: Callable[[str, float], None] | None = None
 ) -> None:
-    """Pack every matrix into its place; blob uint8 [size_bytes] of zeros."""
+    """Pack every matrix into its place; blob uint8 [size_bytes] of zeros. ValueError as
+    `blocks.as_float16`."""
+    pack_all(_jobs(plan, weights, blob, progress))
+
+
+def _jobs(
+    plan: Plan, weights: Weights, blob: Array, progress: Callable[[str, float], None] | None
+) -> Iterator[Callable[[], None]]:
+    """One for each piece of each matrix."""
     for done, matrix in enumerate(plan.matrices.values()):
-        packed = [_pack(weights, name) for name in matrix.parts]
-        for (part, group), entry in zip(matrix.order, matrix.entries.tolist(), strict=True):
-            if group < len(packed[part]):
-                row = packed[part][group]
-                start = entry - entry % 64
-                blob[start : start + len(row)] = row
+        places = list(zip(matrix.order, matrix.entries.tolist(), strict=True))
+        for part, name in enumerate(matrix.parts):
+            starts = [entry - entry % ALIGNMENT for (of, _), entry in places if of == part]
+            at = 0
+            for piece in cut(weights, name, matrix.inputs):
+                yield partial(_pack_piece, piece, blob, starts[at : at + piece.groups])
+                at += piece.groups
         if progress is not None:
             progress("packing weights", (done + 1) / len(plan.matrices))
 
 
-def _pack(weights: Weights, name: str) -> Array:
-    kind, rows = weights.quantized(name)
-    if keeps(kind):
-        return pack_codes(read_codes(kind, rows))
-    return pack_codes(make_codes(weights.float32(name)))
+def _pack_piece(piece: Piece, blob: Array, starts: list[int]) -> None:
+    """Its groups to where they begin."""
+    if keeps(piece.kind):
+        codes = read_codes(piece.kind, piece.raw)
+    else:
+        codes = make_codes(dequantize(piece.raw, piece.kind))
+    for start, group in zip(starts, pack_codes(codes), strict=True):
+        blob[start : start + len(group)] = group
 
 
 def pack_model(
-    config: ModelConfig, weights: Weights, progress: Callable[[str, float], None] | None = None
+    config: ModelConfig,
+    weights: Weights,
+    progress: Callable[[str, float], None] | None = None,
+    keep: PackCache | None = None,
 ) -> BlockWeights:
-    """All weights of a model."""
+    """All weights of a model. ValueError as `fill_blob`."""
     plan = make_plan(config, weights)
-    blob = aligned_empty((plan.size_bytes,), np.dtype(np.uint8))
-    fill_blob(plan, weights, blob, progress)
+
+    def fill(blob: Array) -> None:
+        fill_blob(plan, weights, blob, progress)
+
+    blob = take_packed(keep, "native", config, plan.size_bytes, fill)
     vectors = read_vectors(config, weights)
 
     def entries(name: str) -> Int64:

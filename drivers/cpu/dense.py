@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.fetch import Fetch, count_fetched, find_part
 from tokenix.drivers.cpu.floattile import LINE, SMALLEST, float_tile
 from tokenix.drivers.cpu.jit import Array, Float32, Int32, bare, has_bf16, has_vnni, host_context
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.numbers import address
+from tokenix.drivers.cpu.pieces import Piece
 from tokenix.drivers.weightkind import WeightKind
+from tokenix.models.ggml_types import dequantize
 from tokenix.models.weights import Weights
 
 FloatKind = Literal["bf16", "f16", "f32"]
@@ -58,45 +59,45 @@ RUN_GROUPS = 4
 """Groups of 16 outputs in one work item."""
 
 
-def read_matrix(weights: Weights, name: str, kind: FloatKind) -> Array:
-    """A matrix [out, in] in the dtype that is stored. ValueError beyond the range of float16."""
-    found, raw = weights.quantized(name)
-    if found == kind.upper():
-        matrix = raw.view(STORED[kind])
-    elif kind == "f16":
-        wide = weights.float32(name)
-        if np.abs(wide).max() > FLOAT16_MAX:
-            raise ValueError(f"{name} is beyond the range of float16; boot with weights='bf16'")
-        matrix = wide.astype(np.float16).view(np.int16)
-    elif kind == "bf16":
-        bits = weights.float32(name).view(np.uint32)
-        matrix = (bits + (bits >> 16 & 1) + 0x7FFF >> 16).astype(np.uint16)
+def read_piece(piece: Piece, kind: FloatKind) -> Array:
+    """Its rows [rows, in] in the dtype that is stored. ValueError beyond the range of float16."""
+    if piece.kind == kind.upper():
+        rows = piece.raw.view(STORED[kind])
     else:
-        matrix = weights.float32(name)
+        wide = dequantize(piece.raw, piece.kind)
+        rows = wide
+        if kind == "f16":
+            if np.abs(wide).max() > FLOAT16_MAX:
+                raise ValueError(
+                    f"{piece.name} is beyond the range of float16; boot with weights='bf16'"
+                )
+            rows = wide.astype(np.float16).view(np.int16)
+        elif kind == "bf16":
+            bits = wide.view(np.uint32)
+            rows = (bits + (bits >> 16 & 1) + 0x7FFF >> 16).astype(np.uint16)
     if kind == "bf16":
         least = np.float32(SMALLEST).view(np.uint32) >> 16
-        matrix = np.where(matrix & 0x7FFF < least, np.uint16(0), matrix)
-    return matrix
+        rows = np.where(rows & 0x7FFF < least, np.uint16(0), rows)
+    return rows
 
 
-def pack_matrix(matrices: list[Array], into: Array) -> None:
-    """Stack matrices [out_i, in], as `read_matrix` gives them, and interleave them."""
-    stacked = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
+def pack_rows(rows: Array, into: Array) -> None:
+    """Interleave rows [n, in], as `read_piece` gives them, into the groups [groups, blocks, 16, 16]
+    that they fill; what the last one lacks is zero."""
     groups, blocks = into.shape[:2]
-    if len(stacked) < groups * LANES:
-        rest = np.zeros((groups * LANES - len(stacked), stacked.shape[1]), stacked.dtype)
-        stacked = np.concatenate([stacked, rest])
+    if len(rows) < groups * LANES:
+        rest = np.zeros((groups * LANES - len(rows), rows.shape[1]), rows.dtype)
+        rows = np.concatenate([rows, rest])
     if into.dtype == STORED["bf16"]:
-        pairs = stacked.reshape(groups, LANES, blocks, LANES // 2, 2)
+        pairs = rows.reshape(groups, LANES, blocks, LANES // 2, 2)
         into.reshape(groups, blocks, LANES // 2, LANES, 2)[:] = pairs.transpose(0, 2, 3, 1, 4)
     else:
-        into[:] = stacked.reshape(groups, LANES, blocks, LANES).transpose(0, 2, 3, 1)
+        into[:] = rows.reshape(groups, LANES, blocks, LANES).transpose(0, 2, 3, 1)
 
 
-def empty_packed(count: int, outputs: int, inputs: int, kind: FloatKind) -> Array:
-    """Zeros for `count` packed weights, [count, groups, blocks, 16, 16]."""
-    shape = (count, -(-outputs // LANES), inputs // LANES, LANES, LANES)
-    return aligned_empty(shape, STORED[kind])
+def packed_shape(outputs: int, inputs: int) -> tuple[int, int, int, int]:
+    """Of a packed weight."""
+    return -(-outputs // LANES), inputs // LANES, LANES, LANES
 
 
 def read_rows(packed: Array, rows: Int32) -> Float32:

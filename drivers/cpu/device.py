@@ -7,6 +7,7 @@ from tokenix.drivers.cpu import probe, sampling
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.jit import PARALLEL, Float32
+from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.slots import ArenaSlots
 from tokenix.drivers.cpu.step import Chunk, ModelStep
 from tokenix.drivers.cpu.team import check_process, get_threads, set_threads
@@ -27,7 +28,8 @@ class CpuDevice(QueuedDevice):
 
     frames, host_slots: pages on the device and in the swap tier; page_tokens: a multiple of 16;
     kv_dtype and dense: storage of keys and values, and of weights; threads: None uses all that
-    this process may; progress(stage, fraction) is called while loading; faults: tests only.
+    this process may; progress(stage, fraction) is called while loading; faults: tests only;
+    keep: where packed weights are kept.
     ValueError for a model that the kernels do not cover.
     """
 
@@ -44,19 +46,21 @@ class CpuDevice(QueuedDevice):
         threads: int | None = None,
         progress: Callable[[str, float], None] | None = None,
         faults: Faults | None = None,
+        keep: PackCache | None = None,
     ) -> None:
         check_process()
         self._arena = FrameArena(PageShape.of(config, page_tokens, kv_dtype), frames)
         self._slots = ArenaSlots(host_slots, self._arena.shape.frame_bytes)
         self._toucher = Toucher((self._arena.data, self._slots.peek_first(frames)), PARALLEL.locked)
         try:
-            self._step = ModelStep(config, weights, self._arena, dense, progress)
+            self._step = ModelStep(config, weights, self._arena, dense, progress, keep)
         except BaseException:
             self._toucher.close()
             raise
         self._intake = Intake(
             BlockTables(frames), page_tokens, config.vocab_tokens, self._step.max_position
         )
+        self._notes = tuple(keep.notes) if keep is not None else ()
         super().__init__(self._slots, faults)
         if progress is not None:
             progress("measuring", 0.0)
@@ -92,6 +96,7 @@ class CpuDevice(QueuedDevice):
             prefill_tokens_per_s=rates.prefill_tokens_per_s,
             copy_in_s_per_page=rates.copy_in_s_per_page,
             copy_out_s_per_page=rates.copy_out_s_per_page,
+            notes=self._notes,
         )
 
     def _release(self) -> None:

@@ -20,6 +20,7 @@ from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32, check_processor
 from tokenix.drivers.cpu.keytile import MAX_SLOTS
 from tokenix.drivers.cpu.layers import Batch, Shape
 from tokenix.drivers.cpu.pack import check_shapes, rotary_tables
+from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.team import get_threads
 from tokenix.drivers.cpu.tilenet import TileNet
 from tokenix.drivers.cpu.workspace import Workspace
@@ -96,14 +97,15 @@ class ModelStep:
         arena: FrameArena,
         kind: DenseKind = "f16",
         progress: Callable[[str, float], None] | None = None,
+        keep: PackCache | None = None,
     ) -> None:
         check_processor()
         check_shapes(config)
         self.config = config
         self._net: Net = (
-            BlockNet(config, weights, progress)
+            BlockNet(config, weights, progress, keep)
             if kind == "native"
-            else TileNet(config, weights, kind, progress)
+            else TileNet(config, weights, kind, progress, keep)
         )
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
         self._macs_per_token = (

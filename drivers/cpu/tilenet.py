@@ -12,6 +12,7 @@ from tokenix.drivers.cpu.jit import Array, Float32, Int32
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import HEAD_PHASES, PHASES, Batch, Rows, Shape, run_layers
 from tokenix.drivers.cpu.pack import pack_model
+from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.team import helpers_of
 from tokenix.drivers.cpu.workspace import Workspace, choose_tiles
 from tokenix.models.config import ModelConfig
@@ -27,11 +28,12 @@ class TileNet:
         weights: Weights,
         kind: FloatKind,
         progress: Callable[[str, float], None] | None = None,
+        keep: PackCache | None = None,
     ) -> None:
         self._config = config
         self._space = Workspace()
         self._stored = dense.STORED[kind]
-        self._weights = pack_model(config, weights, kind, progress)
+        self._weights = pack_model(config, weights, kind, progress, keep)
         self._claims = new_claims(0, 1)
 
     @property

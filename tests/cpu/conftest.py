@@ -135,13 +135,15 @@ class QuantizedWeights(RandomWeights):
 class Model:
     """A step with its own arena, and sequences in scattered frames."""
 
-    def __init__(self, config, weights=None, kv="f16", dense="f16", frames=96, page_tokens=16):
+    def __init__(
+        self, config, weights=None, kv="f16", dense="f16", frames=96, page_tokens=16, keep=None
+    ):
         set_threads(2)
         self.config = config
         shape = PageShape.of(config, page_tokens, kv)
         self.arena = FrameArena(shape, frames)
         self.weights, self.dense = weights or RandomWeights(config), dense
-        self.step = ModelStep(config, self.weights, self.arena, dense)
+        self.step = ModelStep(config, self.weights, self.arena, dense, keep=keep)
         pages = np.random.default_rng(7).permutation(frames).astype(np.int32)
         self.tables = np.ascontiguousarray(pages[: frames // 6 * 6].reshape(6, -1))
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from numba.core import types
 
-from tokenix.drivers.cpu import dense, floatrows, floattile
+from tokenix.drivers.cpu import dense, floatrows, floattile, pieces
+from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.fetch import plan_fetch
 from tokenix.drivers.cpu.floattile import SMALLEST
 from tokenix.drivers.cpu.jit import bare, has_bf16, host_context, intrinsic, kernel
@@ -47,9 +48,14 @@ def rounded(x, kind):
     return bf16(x) if kind == "bf16" else x.astype({"f16": np.float16, "f32": np.float32}[kind])
 
 
+def read(file, kind):
+    (piece,) = pieces.cut(file, "q", file.matrix.shape[1])
+    return dense.read_piece(piece, kind)
+
+
 def packed(matrix, kind):
-    into = dense.empty_packed(1, *matrix.shape, kind)[0]
-    dense.pack_matrix([dense.read_matrix(OneMatrix(matrix), "q", kind)], into)
+    into = aligned_empty(dense.packed_shape(*matrix.shape), dense.STORED[kind])
+    dense.pack_rows(read(OneMatrix(matrix), kind), into)
     return into
 
 
@@ -213,7 +219,7 @@ def test_a_matrix_is_taken_as_it_is_in_its_file(stored, kind, seed):
     matrix[0, :2] = SMALLEST, SMALLEST / 2
     file = OneMatrix(matrix, stored)
     file.float32 = None
-    bits = dense.read_matrix(file, "q", kind)
+    bits = read(file, kind)
     expected = matrix.copy()
     if kind == "bf16":
         expected[0, 1] = 0
@@ -224,8 +230,8 @@ def test_a_matrix_is_taken_as_it_is_in_its_file(stored, kind, seed):
 
 def test_weights_beyond_float16_are_refused_with_a_way_out():
     with pytest.raises(ValueError, match=r"q is beyond the range of float16.*weights='bf16'"):
-        dense.read_matrix(OneMatrix(np.full((1, 16), 1e5)), "q", "f16")
-    assert wide(dense.read_matrix(OneMatrix(np.full((1, 16), 2.0**17)), "q", "bf16")).min() == 2**17
+        read(OneMatrix(np.full((1, 16), 1e5)), "f16")
+    assert wide(read(OneMatrix(np.full((1, 16), 2.0**17)), "bf16")).min() == 2**17
 
 
 class File:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tokenix
+from tokenix.drivers.cpu import blockpack, pack
 from tokenix.drivers.cpu import device as cpu
 from tokenix.drivers.cpu.arena import PageShape
 from tokenix.drivers.imagestore import ImageStore
@@ -24,6 +25,7 @@ NONSENSE: list[dict[str, object]] = [
     {"page_tokens": None}, {"page_tokens": 0}, {"page_tokens": 3}, {"kv_dtype": 3},
     {"kv_dtype": "int3"}, {"kv_dtype": ["int8"]}, {"weights": "q4"}, {"weights": None},
     {"image_dir": 3}, {"swap_resume": 1, "image_dir": "x"}, {"swap_resume": True},
+    {"weight_cache": 1},
     {"policy": ["x"]}, {"policy": None}, {"params": 3}, {"tunables": 3}, {"tunables": {"x": 1}},
     {"tunables": {"margin_s": "a"}}, {"tunables": {"margin_s": math.nan}},
     {"tunables": {"margin_s": -1.0}},
@@ -75,7 +77,9 @@ def test_the_default_pool_reckons_with_the_format(monkeypatch: pytest.MonkeyPatc
     config = replace(tiny_config(), max_context_tokens=1 << 30)
     image: Any = SimpleNamespace(config=config, weights=None)
     frames = {
-        kind: boot._open_device(boot.BootOptions(kv_dtype=kind, weights="exact"), image, None)
+        kind: boot._open_device(
+            boot.BootOptions(kv_dtype=kind, weights="exact", weight_cache=False), image, None
+        )
         for kind in KV_KINDS
     }
     for kind, count in frames.items():
@@ -102,6 +106,32 @@ def test_a_model_in_16_bits_is_not_rounded_to_8(
     found, said = serve("auto")
     assert found in kept and serve(found) == (found, said)
     assert serve("native")[0] == "native"
+
+
+def test_packed_weights_are_kept_for_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless nobody wants them. What is wrong with the file is told, and no harm."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "tokenix" / "weights"
+
+    def serve(**options: bool) -> tuple[str, tuple[str, ...]]:
+        with tokenix.boot("smollm2", device_pages=20, host_pages=20, **options) as k:
+            text = "".join(k.stream(k.spawn("Hello", max_tokens=8, ignore_eos=True)))
+            return text, k.machine.warnings
+
+    said = serve(weight_cache=False)
+    assert said[1] == () and not folder.exists()
+    assert serve() == said
+    (path,) = folder.iterdir()
+    with monkeypatch.context() as patch:
+        for packer in (pack, blockpack):
+            patch.setattr(packer, "pack_all", None)  # nobody packs
+        assert serve() == said
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    text, (warning,) = serve()
+    assert text == said[0] and str(path) in warning and "packed again" in warning
 
 
 def test_no_model_has_an_empty_name() -> None:
