@@ -138,7 +138,7 @@ class Passes:
         sequence (float32, of sum 1)."""
         import numpy as np
 
-        from tokenix.drivers.cpu.step import Chunk
+        from tokenix.drivers.cpu.chunks import Chunk
 
         chunks = []
         for row, (sequence, new) in enumerate(tokens.items()):

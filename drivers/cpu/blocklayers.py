@@ -12,6 +12,8 @@
 
 Then the last norm and the head. Of rows whose logits nobody wants, the last layer makes keys and
 values only: from attention on it has the wanted rows, side by side.
+
+A large pass goes through its layers in two halves, a thread with each: see `layers`.
 """
 
 from typing import NamedTuple
@@ -69,34 +71,55 @@ class BlockWeights(NamedTuple):
     head: Int64
 
 
-class BlockActivations(NamedTuple):
-    """Working memory of a pass of `rows` token rows, padded to whole tiles."""
-
-    qkv: Float32
-    """[padded rows, groups * 16]"""
-    mixed: Float32
-    """[padded rows, whole blocks of heads * head_dim / 16, 1, 16]; zeros behind it."""
-    logits: Float32
-    """[padded wanted rows, padded vocab + 16]: a group writes a line of each row, and rows that
-    are a multiple of 4096 bytes apart would take each other's place in the caches."""
-    both: Float32
-    """[workers, rows of BLOCK_TILES tiles, UNIT * 16]: gate and up of an item."""
-    parts: Int64
-    """[workers, UNIT * BLOCK_TILES]: what each tile of an item fetches, see `fetch.find_part`."""
-
-
 class Rows(NamedTuple):
-    """Rows of a pass: all of them, or those whose logits are wanted."""
+    """Rows of a half: all of them, or those whose logits are wanted; padded to whole tiles."""
 
     tokens: int
     x: Float32
     """[padded rows, hidden]"""
     narrow: Rows8
-    """What qkv, gate and up read; and the head."""
+    """What qkv, gate and up read."""
     attended: Rows8
     """What o reads: `mixed`."""
     wide: Rows8
     """What down reads."""
+
+
+class Half(NamedTuple):
+    """Rows of a pass, on their way through the layers."""
+
+    every: Rows
+    wanted: Rows
+    batch: Batch
+    qkv: Float32
+    """[padded rows, groups * 16]"""
+    mixed: Float32
+    """[padded rows, whole blocks of heads * head_dim / 16, 1, 16]; zeros behind it."""
+    claims: Int64
+    """Of the phases of all layers."""
+
+
+class Head(NamedTuple):
+    """Rows whose logits are wanted, of both halves."""
+
+    tokens: int
+    codes: Rows8
+    logits: Float32
+    """[padded rows, padded vocab + 16]: a group writes a line of each row, and rows that are a
+    multiple of 4096 bytes apart would take each other's place in the caches."""
+    claims: Int64
+
+
+class Desks(NamedTuple):
+    """What each worker has for itself: [workers, ..]."""
+
+    both: Float32
+    """[.., rows of BLOCK_TILES tiles, UNIT * 16]: gate and up of an item."""
+    parts: Int64
+    """[.., UNIT * BLOCK_TILES]: what each tile of an item fetches, see `fetch.find_part`."""
+    scratch: Float32
+    """[.., floats], like places [.., n] for `attention.attend_item`."""
+    places: Int64
 
 
 @bare
@@ -119,38 +142,41 @@ def _count_together(rows: int) -> int:
 
 
 @bare
+def _count_runs(rows: int) -> int:
+    """Items of a phase over rows."""
+    together = _count_together(rows)
+    return (rows + together - 1) // together
+
+
+@bare
 def _run_rows(
     step: int,
     w: BlockWeights,
     shape: Shape,
-    act: BlockActivations,
-    ids: Int32,
+    half: Half,
     rows: Rows,
-    last_x: Float32,
-    batch: Batch,
     arena: Array,
     pages: PageLayout,
-    claims: Int64,
     worker: int,
 ) -> None:
-    """A worker's part of a phase over rows. last_x: of the wanted rows, from the last layer on."""
+    """A worker's part of a phase over rows."""
     layer, phase, count = step // _COUNT, step % _COUNT, rows.tokens
-    together, done = _count_together(count), 0
-    items = (count + together - 1) // together
+    batch, claims = half.batch, half.claims
+    together, items, done = _count_together(count), _count_runs(count), 0
     item = claim(claims, step, worker, items)
     while item >= 0:
         first, last = item * together, min(count, item * together + together)
         if phase == 0:
             for row in range(first, last):
                 if layer == 0:
-                    embed_row(w.blob, w.embed, ids[row], rows.x[row])
+                    embed_row(w.blob, w.embed, batch.ids[row], rows.x[row])
                 norm_row(rows.x[row], w.attn_norm[layer], shape.eps, rows.narrow, row)
                 if layer == len(w.o) - 1 and batch.kept[row] >= 0:
-                    copy_row(rows.x[row], last_x[batch.kept[row]])
+                    copy_row(rows.x[row], half.wanted.x[batch.kept[row]])
         elif phase == 2:
             for row in range(first, last):
                 rotate_append_row(
-                    act.qkv,
+                    half.qkv,
                     w.bias[layer],
                     w.q_norm[layer],
                     w.k_norm[layer],
@@ -169,7 +195,7 @@ def _run_rows(
                 )
         elif phase == 4:
             for row in range(first, last):
-                quantize_row(address(act.mixed[row]), rows.attended, row)
+                quantize_row(address(half.mixed[row]), rows.attended, row)
         else:
             for row in range(first, last):
                 norm_row(rows.x[row], w.ffn_norm[layer], shape.eps, rows.narrow, row)
@@ -183,25 +209,25 @@ def _run_items(
     step: int,
     w: BlockWeights,
     shape: Shape,
-    act: BlockActivations,
+    half: Half,
     rows: Rows,
-    batch: Batch,
     blocks: Int32,
+    desks: Desks,
     arena: Array,
     pages: PageLayout,
     fetch: Fetch,
-    claims: Int64,
     worker: int,
 ) -> None:
     """A worker's part of attention, or of a matrix."""
     layer, phase = step // _COUNT, step % _COUNT
-    parts, tile, start = act.parts[worker], w.tile, address(w.blob)
+    parts, tile, start = desks.parts[worker], w.tile, address(w.blob)
+    batch, qkv, claims = half.batch, half.qkv, half.claims
     items, done = _count(phase, w, shape, rows, blocks), 0
     item = claim(claims, step, worker, items)
     while item >= 0:
         if phase == 1:
             multiply_item(
-                tile, start, w.qkv[layer], RUN_GROUPS, rows.narrow, act.qkv, 0, fetch, parts, item
+                tile, start, w.qkv[layer], RUN_GROUPS, rows.narrow, qkv, 0, fetch, parts, item
             )
         elif phase == 3:
             attend_item(
@@ -210,14 +236,14 @@ def _run_items(
                 pages,
                 batch.tables,
                 blocks,
-                act.qkv,
-                act.mixed,
+                qkv,
+                half.mixed,
                 shape.kv_heads,
                 shape.heads // shape.kv_heads,
                 shape.head_dim,
                 batch.masses,
-                batch.scratch[worker],
-                batch.places[worker],
+                desks.scratch[worker],
+                desks.places[worker],
                 item,
             )
         elif phase == 5:
@@ -225,7 +251,7 @@ def _run_items(
                 tile, start, w.o[layer], RUN_GROUPS, rows.attended, rows.x, 1, fetch, parts, item
             )
         elif phase == 7:
-            both = act.both[worker]
+            both = desks.both[worker]
             swiglu_item(
                 tile, start, w.gate_up[layer], rows.narrow, rows.wide, both, fetch, parts, item
             )
@@ -253,79 +279,78 @@ def _count(phase: int, w: BlockWeights, shape: Shape, rows: Rows, blocks: Int32)
 
 
 @bare
-def _run_head(
+def _run_layers(
     w: BlockWeights,
-    eps: float,
-    act: BlockActivations,
-    rows: Rows,
-    nothing: Fetch,
-    claims: Int64,
+    shape: Shape,
+    half: Half,
+    before: Half,
+    desks: Desks,
+    arena: Array,
+    pages: PageLayout,
     worker: int,
-    phase: int,
 ) -> None:
-    """Logits of the wanted rows, from phase `phase` on."""
-    items, done = rows.tokens, 0
-    item = claim(claims, phase, worker, items)
+    """A worker's part of a half's layers. before: the half whose keys it may need. The arguments
+    of a call are many, and copied: so there is one for each phase, not for each item."""
+    phases = len(w.attn_norm) * _COUNT
+    tiles, tiled = half.every.narrow.codes.shape[0], half.every.tokens > 1
+    for step in range(begin(half.claims), phases):
+        layer, phase, last = step // _COUNT, step % _COUNT, step >= phases - _COUNT + _ATTEND
+        rows = half.wanted if last else half.every
+        if phase == 0 or phase == 2 or phase == 4 or phase == 6:
+            _run_rows(step, w, shape, half, rows, arena, pages, worker)
+            continue
+        fetch = fetch_nothing(half.batch.reads)
+        if phase == _ATTEND and half.batch.follows:
+            finish(before.claims, step - 1, worker, 0, _count_runs(before.every.tokens))
+        elif tiled and phase != _ATTEND:
+            fetch = _plan_fetch(phase, layer, w, shape, tiles, half.batch.reads, arena)
+        blocks = half.batch.last_blocks if last else half.batch.blocks
+        _run_items(step, w, shape, half, rows, blocks, desks, arena, pages, fetch, worker)
+
+
+@bare
+def _run_head(
+    w: BlockWeights, eps: float, first: Half, second: Half, head: Head, parts: Int64, worker: int
+) -> None:
+    """Logits of the wanted rows of both halves."""
+    begin(head.claims)
+    items, done, firsts = head.tokens, 0, first.wanted.tokens
+    item = claim(head.claims, 0, worker, items)
     while item >= 0:
-        norm_row(rows.x[item], w.norm, eps, rows.narrow, item)
+        x = first.wanted.x[item] if item < firsts else second.wanted.x[item - firsts]
+        norm_row(x, w.norm, eps, head.codes, item)
         done += 1
-        item = claim(claims, phase, worker, items)
-    finish(claims, phase, worker, done, items)
-    phase += 1
-    start, parts = address(w.blob), act.parts[worker]
-    items, done = count_items(len(w.head), HEAD_RUN_GROUPS, rows.narrow), 0
-    item = claim(claims, phase, worker, items)
+        item = claim(head.claims, 0, worker, items)
+    finish(head.claims, 0, worker, done, items)
+    start, nothing, run = address(w.blob), fetch_nothing(first.batch.reads), HEAD_RUN_GROUPS
+    items, done = count_items(len(w.head), run, head.codes), 0
+    item = claim(head.claims, 1, worker, items)
     while item >= 0:
-        multiply_item(
-            w.tile,
-            start,
-            w.head,
-            HEAD_RUN_GROUPS,
-            rows.narrow,
-            act.logits,
-            0,
-            nothing,
-            parts,
-            item,
-        )
+        multiply_item(w.tile, start, w.head, run, head.codes, head.logits, 0, nothing, parts, item)
         done += 1
-        item = claim(claims, phase, worker, items)
-    finish(claims, phase, worker, done, items)
+        item = claim(head.claims, 1, worker, items)
+    finish(head.claims, 1, worker, done, items)
 
 
 @bare
 def _work(
     w: BlockWeights,
     shape: Shape,
-    act: BlockActivations,
-    ids: Int32,
-    every: Rows,
-    wanted: Rows,
-    batch: Batch,
+    first: Half,
+    second: Half,
+    head: Head,
+    desks: Desks,
     arena: Array,
     pages: PageLayout,
-    claims: Int64,
     worker: int,
 ) -> None:
-    """A worker's part of a pass. The arguments of a call are many, and copied: so there is one for
-    each phase, not for each item."""
-    phases = len(w.attn_norm) * _COUNT
-    tiles, tiled = every.narrow.codes.shape[0], len(ids) > 1
-    rows, blocks = every, batch.blocks
-    begin(claims, worker)
-    for step in range(phases):
-        layer, phase = step // _COUNT, step % _COUNT
-        if step == phases - _COUNT + _ATTEND:
-            rows, blocks = wanted, batch.last_blocks
-        if phase == 0 or phase == 2 or phase == 4 or phase == 6:
-            _run_rows(step, w, shape, act, ids, rows, wanted.x, batch, arena, pages, claims, worker)
-            continue
-        fetch = fetch_nothing(batch.reads)
-        if tiled and phase != _ATTEND:
-            fetch = _plan_fetch(phase, layer, w, shape, tiles, batch.reads, arena)
-        _run_items(step, w, shape, act, rows, batch, blocks, arena, pages, fetch, claims, worker)
-    if wanted.tokens > 0:
-        _run_head(w, shape.eps, act, wanted, fetch_nothing(batch.reads), claims, worker, phases)
+    """A worker's part of a pass: of one half, then of the other."""
+    halves = 2 if second.every.tokens > 0 else 1
+    for turn in range(halves):
+        half = second if (worker + turn) % halves == 1 else first
+        _run_layers(w, shape, half, first, desks, arena, pages, worker)
+    if head.tokens > 0:
+        _run_head(w, shape.eps, first, second, head, desks.parts[worker], worker)
 
 
 _job = outline(_work)
@@ -336,15 +361,13 @@ def run_blocks(
     team: Int64,
     w: BlockWeights,
     shape: Shape,
-    act: BlockActivations,
-    ids: Int32,
-    every: Rows,
-    wanted: Rows,
-    batch: Batch,
+    first: Half,
+    second: Half,
+    head: Head,
+    desks: Desks,
     arena: Array,
     pages: PageLayout,
-    claims: Int64,
 ) -> None:
-    """The tokens of a pass, ids [rows], through all layers: K and V of every row into the arena,
-    logits of the wanted rows. claims: of the phases of all layers and of the head."""
-    share(team, _job((w, shape, act, ids, every, wanted, batch, arena, pages, claims)))
+    """The tokens of both halves through all layers: K and V of every row into the arena, logits of
+    the wanted rows. The second half may have no rows."""
+    share(team, _job((w, shape, first, second, head, desks, arena, pages)))

@@ -4,12 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tokenix.drivers.cpu import layers
 from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.blockitems import BLOCK_TILES, UNIT
 from tokenix.drivers.cpu.blocklayers import (
     HEAD_PHASES,
     PHASES,
-    BlockActivations,
+    Desks,
+    Half,
+    Head,
     Rows,
     run_blocks,
 )
@@ -17,12 +20,12 @@ from tokenix.drivers.cpu.blockpack import pack_model
 from tokenix.drivers.cpu.blockrows import Rows8
 from tokenix.drivers.cpu.blocks import BLOCK, FACTORS, count_blocks
 from tokenix.drivers.cpu.claims import new_claims, spent
-from tokenix.drivers.cpu.jit import Float32, Int32
+from tokenix.drivers.cpu.jit import Float32, Int64
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import Batch, Shape
 from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.team import helpers_of
-from tokenix.drivers.cpu.workspace import Workspace, choose_tiles
+from tokenix.drivers.cpu.workspace import MAX_COLUMNS, Workspace, choose_tiles
 from tokenix.models.config import ModelConfig
 from tokenix.models.weights import Weights
 
@@ -40,10 +43,8 @@ class BlockNet:
         self._config = config
         self._weights = pack_model(config, weights, progress, keep)
         self._space = Workspace()
-        self._claims = new_claims(0, 1)
-        self._sizes = (0, 0, 1)
-        self._act = self._activations(*self._sizes)
-        self._every = self._rows("every", 0)
+        self._claims: list[Int64] = []
+        self._halves: dict[str, Half] = {}
 
     @property
     def weight_bytes(self) -> int:
@@ -53,42 +54,54 @@ class BlockNet:
 
     def run(
         self,
-        ids: Int32,
-        wanted: int,
-        batch: Batch,
+        halves: tuple[Batch, Batch],
+        desks: layers.Desks,
         shape: Shape,
         arena: FrameArena,
         workers: int,
     ) -> Float32:
-        sizes = (len(ids), wanted, workers)
-        if sizes != self._sizes:  # decode steps come in series
-            self._act, self._sizes = self._activations(*sizes), sizes
-            self._every = self._rows("every", len(ids))
-        act, every = self._act, self._every
-        last = every if wanted == len(ids) else self._rows("wanted", wanted)
-        phases = self._config.layers * len(PHASES) + len(HEAD_PHASES)
-        self._claims = claims = new_claims(phases, workers)
+        phases = self._config.layers * len(PHASES)
+        first, second = (
+            self._half(name, batch, new_claims(phases if len(batch.ids) else 1, workers))
+            for name, batch in zip(("first", "second"), halves, strict=True)
+        )
+        head = self._head(first.batch.wanted + second.batch.wanted, workers)
+        self._claims = [first.claims, second.claims, head.claims]
+        widest = max(len(half.every.x) for half in (first, second))
+        own = self._desks(desks, min(widest, BLOCK_TILES * MAX_COLUMNS), workers)
         pages, team = arena.shape.pages, helpers_of(workers)
-        w = self._weights
-        run_blocks(team, w, shape, act, ids, every, last, batch, arena.data, pages, claims)
-        return act.logits[:wanted, : self._config.vocab_tokens]
+        run_blocks(team, self._weights, shape, first, second, head, own, arena.data, pages)
+        return head.logits[: head.tokens, : self._config.vocab_tokens]
 
     def phases(self) -> dict[str, int]:
-        names = PHASES * self._config.layers + HEAD_PHASES
-        return spent(self._claims, names)
+        return spent(self._claims[:2], PHASES * self._config.layers, self._claims[2], HEAD_PHASES)
 
-    def _activations(self, rows: int, wanted: int, workers: int) -> BlockActivations:
-        config, take, w = self._config, self._space.take, self._weights
-        tiles, columns = choose_tiles(rows)
-        padded, attended = tiles * columns, config.heads * config.head_dim
-        last_tiles, last_columns = choose_tiles(wanted)
-        return BlockActivations(
-            qkv=take("qkv", padded, w.qkv.shape[1] * LANES),
-            mixed=take("mixed", padded, count_blocks(attended) * BLOCK // LANES, 1, LANES),
-            logits=take("logits", last_tiles * last_columns, (len(w.head) + 1) * LANES),
-            both=take("both", workers, min(tiles, BLOCK_TILES) * columns, UNIT * LANES),
-            parts=take("parts", workers, 2 * UNIT * BLOCK_TILES).view(np.int64),
-        )
+    def _half(self, name: str, batch: Batch, claims: Int64) -> Half:
+        before, rows, wanted = self._halves.get(name), len(batch.ids), batch.wanted
+        if before is None or (before.every.tokens, before.wanted.tokens) != (rows, wanted):
+            self._halves[name] = half = self._new_half(name, batch, claims)
+            return half
+        return before._replace(batch=batch, claims=claims)  # decode steps come in series
+
+    def _new_half(self, name: str, batch: Batch, claims: Int64) -> Half:
+        config, take, rows = self._config, self._space.take, len(batch.ids)
+        every = self._rows(f"{name} every", rows)
+        wanted = every if batch.wanted == rows else self._rows(f"{name} wanted", batch.wanted)
+        padded, attended = len(every.x), count_blocks(config.heads * config.head_dim) * BLOCK
+        qkv = take(f"{name} qkv", padded, self._weights.qkv.shape[1] * LANES)
+        mixed = take(f"{name} mixed", padded, attended // LANES, 1, LANES)
+        return Half(every, wanted, batch, qkv, mixed, claims)
+
+    def _head(self, wanted: int, workers: int) -> Head:
+        tiles, columns = choose_tiles(wanted)
+        logits = self._space.take("logits", tiles * columns, (len(self._weights.head) + 1) * LANES)
+        codes = self._codes("head", tiles, columns, self._config.hidden)
+        return Head(wanted, codes, logits, new_claims(len(HEAD_PHASES), workers))
+
+    def _desks(self, desks: layers.Desks, rows: int, workers: int) -> Desks:
+        both = self._space.take("both", workers, rows, UNIT * LANES)
+        parts = self._space.take("parts", workers, 2 * UNIT * BLOCK_TILES).view(np.int64)
+        return Desks(both, parts, *desks)
 
     def _rows(self, name: str, count: int) -> Rows:
         config, (tiles, columns) = self._config, choose_tiles(count)

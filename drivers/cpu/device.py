@@ -5,11 +5,12 @@ from concurrent.futures import Future
 
 from tokenix.drivers.cpu import probe, sampling
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
+from tokenix.drivers.cpu.chunks import Chunk
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.jit import PARALLEL, Float32
 from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.slots import ArenaSlots
-from tokenix.drivers.cpu.step import Chunk, ModelStep
+from tokenix.drivers.cpu.step import ModelStep
 from tokenix.drivers.cpu.team import check_process, get_threads, set_threads
 from tokenix.drivers.cpu.touch import Toucher
 from tokenix.drivers.device import DeviceInfo

@@ -126,6 +126,12 @@ def kernel(function: F) -> F:
     return _compile(function, owning=True)
 
 
+def brief(function: F) -> F:
+    """A kernel that keeps the GIL: for microseconds between passes, after which whoever got it
+    meanwhile would be waited for."""
+    return _compile(function, owning=True, nogil=False)
+
+
 def bare(function: F) -> F:
     """A kernel that makes no array, nor keeps one: it counts no references. Those of arrays that
     all threads of a pass use lie in one cache line, which travels between cores with each count;
@@ -135,13 +141,13 @@ def bare(function: F) -> F:
     return _compile(function, owning=False)
 
 
-def _compile(function: F, owning: bool) -> F:
+def _compile(function: F, owning: bool, nogil: bool = True) -> F:
     saved = _config.CACHE_DIR
     _config.CACHE_DIR = _CACHE or ""
     try:
         compiled: Any = _njit(
             function,
-            nogil=True,
+            nogil=nogil,
             cache=_CACHE is not None,
             error_model="numpy",
             _nrt=owning,

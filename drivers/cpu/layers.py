@@ -1,6 +1,16 @@
 """A whole pass over float weights, as one job of the team: see `claims`.
 
-As in `blocklayers`, the last layer makes only keys and values of rows whose logits nobody wants."""
+As in `blocklayers`, the last layer makes only keys and values of rows whose logits nobody wants.
+There as here a large pass goes in two halves:
+
+    worker 0   layer 0 of the first half   | layer 1 .. | helps with the second half | head
+    worker 1   layer 0 of the second half  | layer 1 ..                              | head
+
+What two threads write side by side, and wait for, travels between their cores, and a layer has
+nine phases: so where there are enough rows for both, each goes through all layers with its own. A
+chunk may have its first tokens in one half and the rest in the other, which then waits in each
+layer for the keys of the first.
+"""
 
 from typing import NamedTuple
 
@@ -60,8 +70,35 @@ class Shape(NamedTuple):
     layer_bytes: int
 
 
+class Batch(NamedTuple):
+    """The token rows of a half."""
+
+    ids: Int32
+    positions: Int32
+    frames: Int32
+    """Frame that each token's K and V go to."""
+    wanted: int
+    """Rows whose logits are wanted."""
+    kept: Int32
+    """A row's place among these, or -1: the last layer makes keys and values of all rows, and from
+    attention on has the wanted ones, side by side."""
+    blocks: Int32
+    """[n, 6], see `attention.attend_item`."""
+    last_blocks: Int32
+    """Likewise, of the rows whose logits are wanted."""
+    reads: Int32
+    """Frames that attention reads."""
+    follows: int
+    """Whether it begins in the middle of a chunk: the other half has what it attends to."""
+    masses: Float32
+    """[mass rows, items of a block, pages] zeros, see `attention.attend_item`."""
+    tables: Int32
+    cos: Float32
+    sin: Float32
+
+
 class Rows(NamedTuple):
-    """Rows of a pass, padded to whole tiles: all of them, or those whose logits are wanted. What is
+    """Rows of a half, padded to whole tiles: all of them, or those whose logits are wanted. What is
     packed is the input of a matrix, see `dense`."""
 
     tokens: int
@@ -74,29 +111,34 @@ class Rows(NamedTuple):
     packed_ffn: Array
 
 
-class Batch(NamedTuple):
-    """The token rows of one pass."""
+class Half(NamedTuple):
+    """Rows of a pass, on their way through the layers."""
 
-    positions: Int32
-    frames: Int32
-    """Frame that each token's K and V go to."""
-    kept: Int32
-    """Its place among the rows whose logits are wanted, or -1: the last layer makes keys and values
-    of all rows, and from attention on has these, side by side."""
-    blocks: Int32
-    """[n, 6], see `attention.attend_item`."""
-    last_blocks: Int32
-    """Likewise, of the rows whose logits are wanted."""
-    masses: Float32
-    """[mass rows, items of a block, pages] zeros, likewise."""
-    tables: Int32
-    reads: Int32
-    """Frames that attention reads."""
+    every: Rows
+    wanted: Rows
+    batch: Batch
+    qkv: Float32
+    """[padded rows, groups * 16]"""
+    claims: Int64
+    """Of the phases of all layers."""
+
+
+class Head(NamedTuple):
+    """Rows whose logits are wanted, of both halves."""
+
+    tokens: int
+    packed_x: Array
+    logits: Float32
+    """[padded rows, padded vocab]"""
+    claims: Int64
+
+
+class Desks(NamedTuple):
+    """What each worker has for itself in attention."""
+
     scratch: Float32
     """[workers, floats], like places [workers, n] for `attention.attend_item`."""
     places: Int64
-    cos: Float32
-    sin: Float32
 
 
 @bare
@@ -130,17 +172,15 @@ def _run_rows(
     step: int,
     w: LayerWeights,
     shape: Shape,
-    qkv: Float32,
+    half: Half,
     rows: Rows,
-    last_x: Float32,
-    batch: Batch,
     arena: Array,
     pages: PageLayout,
-    claims: Int64,
     worker: int,
 ) -> None:
-    """A worker's part of a phase over rows. last_x: of the wanted rows, from the last layer on."""
+    """A worker's part of a phase over rows."""
     layer, phase = step // _COUNT, step % _COUNT
+    batch, claims = half.batch, half.claims
     items, done = _count_runs(rows.tokens), 0
     item = claim(claims, step, worker, items)
     while item >= 0:
@@ -148,14 +188,14 @@ def _run_rows(
             if phase == 0:
                 norm_row(rows.x[row], w.attn_norm[layer], shape.eps, rows.packed_x, row)
                 if layer == len(w.attn_norm) - 1 and batch.kept[row] >= 0:
-                    copy_row(rows.x[row], last_x[batch.kept[row]])
+                    copy_row(rows.x[row], half.wanted.x[batch.kept[row]])
             elif phase == 5:
                 norm_row(rows.x[row], w.ffn_norm[layer], shape.eps, rows.packed_x, row)
             elif phase == 7:
                 swiglu_row(rows.gate_up[row], rows.packed_ffn, row)
             else:
                 rotate_append_row(
-                    qkv,
+                    half.qkv,
                     w.bias[layer],
                     w.q_norm[layer],
                     w.k_norm[layer],
@@ -182,18 +222,18 @@ def _run_items(
     step: int,
     w: LayerWeights,
     shape: Shape,
-    qkv: Float32,
+    half: Half,
     rows: Rows,
-    batch: Batch,
     blocks: Int32,
+    desks: Desks,
     arena: Array,
     pages: PageLayout,
     fetch: Fetch,
-    claims: Int64,
     worker: int,
 ) -> None:
     """A worker's part of attention, or of a matrix."""
     layer, phase = step // _COUNT, step % _COUNT
+    batch, qkv, claims = half.batch, half.qkv, half.claims
     items, done = _count_items(phase, w, shape, rows, blocks), 0
     item = claim(claims, step, worker, items)
     while item >= 0:
@@ -212,8 +252,8 @@ def _run_items(
                 shape.heads // shape.kv_heads,
                 shape.head_dim,
                 batch.masses,
-                batch.scratch[worker],
-                batch.places[worker],
+                desks.scratch[worker],
+                desks.places[worker],
                 item,
             )
         elif phase == 4:
@@ -240,66 +280,78 @@ def _plan_fetch(
 
 
 @bare
-def _run_head(
+def _run_layers(
     w: LayerWeights,
-    eps: float,
-    rows: Rows,
-    logits: Float32,
-    nothing: Fetch,
-    claims: Int64,
+    shape: Shape,
+    half: Half,
+    before: Half,
+    desks: Desks,
+    arena: Array,
+    pages: PageLayout,
     worker: int,
-    phase: int,
 ) -> None:
-    """Logits of the wanted rows, from phase `phase` on."""
-    items, done = _count_runs(rows.tokens), 0
-    item = claim(claims, phase, worker, items)
+    """A worker's part of a half's layers. before: the half whose keys it may need."""
+    phases = len(w.attn_norm) * _COUNT
+    tiles, tiled = half.every.packed_x.shape[0], half.every.tokens > 1
+    for step in range(begin(half.claims), phases):
+        layer, phase, last = step // _COUNT, step % _COUNT, step >= phases - _COUNT + _ATTEND
+        rows = half.wanted if last else half.every
+        if phase == 0 or phase == 2 or phase == 5 or phase == 7:
+            _run_rows(step, w, shape, half, rows, arena, pages, worker)
+            continue
+        fetch = fetch_nothing(half.batch.reads)
+        if phase == _ATTEND and half.batch.follows:
+            finish(before.claims, step - 1, worker, 0, _count_runs(before.every.tokens))
+        elif tiled and phase != _ATTEND:
+            fetch = _plan_fetch(phase, layer, w, shape, tiles, half.batch.reads, arena)
+        blocks = half.batch.last_blocks if last else half.batch.blocks
+        _run_items(step, w, shape, half, rows, blocks, desks, arena, pages, fetch, worker)
+
+
+@bare
+def _run_head(
+    w: LayerWeights, eps: float, first: Half, second: Half, head: Head, worker: int
+) -> None:
+    """Logits of the wanted rows of both halves."""
+    begin(head.claims)
+    items, done, firsts = _count_runs(head.tokens), 0, first.wanted.tokens
+    item = claim(head.claims, 0, worker, items)
     while item >= 0:
-        for row in range(_first_row(rows.tokens, item), _first_row(rows.tokens, item + 1)):
-            norm_row(rows.x[row], w.norm, eps, rows.packed_x, row)
+        for row in range(_first_row(head.tokens, item), _first_row(head.tokens, item + 1)):
+            x = first.wanted.x[row] if row < firsts else second.wanted.x[row - firsts]
+            norm_row(x, w.norm, eps, head.packed_x, row)
         done += 1
-        item = claim(claims, phase, worker, items)
-    finish(claims, phase, worker, done, items)
-    phase += 1
-    items, done = count_multiply(len(w.head), rows.packed_x), 0
-    item = claim(claims, phase, worker, items)
+        item = claim(head.claims, 0, worker, items)
+    finish(head.claims, 0, worker, done, items)
+    nothing = fetch_nothing(first.batch.reads)
+    items, done = count_multiply(len(w.head), head.packed_x), 0
+    item = claim(head.claims, 1, worker, items)
     while item >= 0:
-        multiply_item(w.tile, w.head, rows.packed_x, logits, 0, nothing, item)
+        multiply_item(w.tile, w.head, head.packed_x, head.logits, 0, nothing, item)
         done += 1
-        item = claim(claims, phase, worker, items)
-    finish(claims, phase, worker, done, items)
+        item = claim(head.claims, 1, worker, items)
+    finish(head.claims, 1, worker, done, items)
 
 
 @bare
 def _work(
     w: LayerWeights,
     shape: Shape,
-    qkv: Float32,
-    logits: Float32,
-    every: Rows,
-    wanted: Rows,
-    batch: Batch,
+    first: Half,
+    second: Half,
+    head: Head,
+    desks: Desks,
     arena: Array,
     pages: PageLayout,
-    claims: Int64,
     worker: int,
 ) -> None:
-    phases = len(w.attn_norm) * _COUNT
-    tiles, rows, blocks = every.packed_x.shape[0], every, batch.blocks
-    begin(claims, worker)
-    for step in range(phases):
-        layer, phase = step // _COUNT, step % _COUNT
-        if step == phases - _COUNT + _ATTEND:
-            rows, blocks = wanted, batch.last_blocks
-        if phase == 0 or phase == 2 or phase == 5 or phase == 7:
-            _run_rows(step, w, shape, qkv, rows, wanted.x, batch, arena, pages, claims, worker)
-            continue
-        fetch = fetch_nothing(batch.reads)
-        if every.tokens > 1 and phase != _ATTEND:
-            fetch = _plan_fetch(phase, layer, w, shape, tiles, batch.reads, arena)
-        _run_items(step, w, shape, qkv, rows, batch, blocks, arena, pages, fetch, claims, worker)
-    if wanted.tokens > 0:
-        nothing = fetch_nothing(batch.reads)
-        _run_head(w, shape.eps, wanted, logits, nothing, claims, worker, phases)
+    """A worker's part of a pass: of one half, then of the other."""
+    halves = 2 if second.every.tokens > 0 else 1
+    for turn in range(halves):
+        half = second if (worker + turn) % halves == 1 else first
+        _run_layers(w, shape, half, first, desks, arena, pages, worker)
+    if head.tokens > 0:
+        _run_head(w, shape.eps, first, second, head, worker)
 
 
 _job = outline(_work)
@@ -310,16 +362,13 @@ def run_layers(
     team: Int64,
     w: LayerWeights,
     shape: Shape,
-    qkv: Float32,
-    logits: Float32,
-    every: Rows,
-    wanted: Rows,
-    batch: Batch,
+    first: Half,
+    second: Half,
+    head: Head,
+    desks: Desks,
     arena: Array,
     pages: PageLayout,
-    claims: Int64,
 ) -> None:
-    """x of all rows through all layers; K and V of every row into the arena, logits of the wanted
-    rows. qkv [padded rows, groups * 16]; logits [padded wanted rows, padded vocab]; claims: of the
-    phases of all layers and of the head."""
-    share(team, _job((w, shape, qkv, logits, every, wanted, batch, arena, pages, claims)))
+    """x of all rows of both halves through all layers; K and V of every row into the arena, logits
+    of the wanted rows. The second half may have no rows."""
+    share(team, _job((w, shape, first, second, head, desks, arena, pages)))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenix.drivers.cpu.arena import FrameArena
+from tokenix.drivers.cpu.chunks import Chunk
 from tokenix.drivers.cpu.slots import ArenaSlots
-from tokenix.drivers.cpu.step import Chunk, ModelStep
+from tokenix.drivers.cpu.step import ModelStep
 from tokenix.drivers.ops import PageIn
 from tokenix.mm.ids import Pfn, Slot
 

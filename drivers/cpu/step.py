@@ -1,13 +1,12 @@
 """One step of the model over a batch of token rows: the seam between the device and arithmetic.
 
-`ModelStep.forward` is all the device knows of the model. It makes token rows of chunks; what
-computes them is a `Net`: weights in the blocks of their file (`BlockNet`), or in float16
+`ModelStep.forward` is all the device knows of the model. It makes token rows of chunks (`chunks`);
+what computes them is a `Net`: weights in the blocks of their file (`BlockNet`), or in float16
 (`TileNet`).
 """
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,10 +14,11 @@ import numpy as np
 from tokenix.drivers.cpu import attention
 from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.blocknet import BlockNet
+from tokenix.drivers.cpu.chunks import Chunk, Gathering, split
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32, check_processor
 from tokenix.drivers.cpu.keytile import MAX_SLOTS
-from tokenix.drivers.cpu.layers import Batch, Shape
+from tokenix.drivers.cpu.layers import Batch, Desks, Shape
 from tokenix.drivers.cpu.pack import check_shapes, rotary_tables
 from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.team import get_threads
@@ -33,29 +33,10 @@ SMALL_MACS = 2_000_000
 MAX_PASS_TOKENS = 512
 """Longer batches run as several passes: bounds the activations, and changes no result."""
 
-
-QueryBlock = tuple[int, int, int, int, int, int]
-"""See `attention.attend_item`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Consecutive tokens of one sequence."""
-
-    table: int
-    """Row of the block tables."""
-    start: int
-    """Position of the first token."""
-    tokens: tuple[int, ...]
-    logits: bool | None
-    """True: of every token; None: of the last one; False: none."""
-
-    def split(self, first: int, last: int) -> "Chunk":
-        """Tokens first..last-1 as a chunk of their own."""
-        wants = self.logits
-        if wants is None and last < len(self.tokens):
-            wants = False
-        return Chunk(self.table, self.start + first, self.tokens[first:last], wants)
+HALVED_ROWS = 12
+"""From so many on each thread has rows of its own."""
+MATRIX_RATE = 2
+"""Multiply-adds of matrices in the time of one of attention, about."""
 
 
 class Net(Protocol):
@@ -68,17 +49,15 @@ class Net(Protocol):
 
     def run(
         self,
-        ids: Int32,
-        wanted: int,
-        batch: Batch,
+        halves: tuple[Batch, Batch],
+        desks: Desks,
         shape: Shape,
         arena: FrameArena,
         workers: int,
     ) -> Float32:
         """Logits [wanted, vocab], valid until the next call; K and V of all rows into the arena.
 
-        ids [rows]: tokens of the batch's rows; wanted: how many rows' logits are asked for;
-        workers: threads that take part.
+        halves: the second may have no rows; workers: threads that take part, and have desks.
         """
         ...
 
@@ -140,9 +119,19 @@ class ModelStep:
         self._space = Workspace()
         self._arena = arena
         self.max_position = min(config.max_context_tokens, arena.frames * arena.shape.page_tokens)
-        self._cos, self._sin = rotary_tables(config, self.max_position)
-        # Asked once: a kernel lets go of the interpreter, and may have to wait for it afterwards.
-        self._parts = attention.count_parts(config.kv_heads, config.heads // config.kv_heads)
+        cos, sin = rotary_tables(config, self.max_position)
+        group = config.heads // config.kv_heads
+        attended = 2 * config.layers * config.heads * config.head_dim
+        self._gathering = Gathering(
+            page_tokens=arena.shape.page_tokens,
+            most_queries=max(1, MAX_SLOTS // group),
+            # Asked once: a kernel lets go of the interpreter, and may have to wait for it.
+            parts=attention.count_parts(config.kv_heads, group),
+            row_keys=self._macs_per_token // (MATRIX_RATE * attended),
+            cos=cos,
+            sin=sin,
+        )
+        self._nobody = self._gathering.gather([], np.empty((0, 0), np.int32), False, follows=False)
         self._shape = Shape(
             eps=config.rms_eps,
             heads=config.heads,
@@ -163,7 +152,7 @@ class ModelStep:
         """
         found: list[Float32] = []
         with PARALLEL:
-            passes = _split(chunks)
+            passes = split(chunks, MAX_PASS_TOKENS)
             for i, part in enumerate(passes):
                 logits = self._run(part, tables, masses)
                 found.append(logits if i == len(passes) - 1 else logits.copy())
@@ -173,109 +162,34 @@ class ModelStep:
 
     def _run(self, chunks: list[Chunk], tables: Int32, masses: list[Float32] | None) -> Float32:
         """One pass through the layers and, for the wanted rows, the head."""
-        tokens = np.array([t for chunk in chunks for t in chunk.tokens], np.int32)
-        count = len(tokens)
-        asking = [] if masses is None else [c for c in chunks if c.logits is None]
-        workers = self._choose_workers(count)
-        batch, wanted = self._gather(tables, chunks, asking, workers)
-        logits = self._net.run(tokens, wanted, batch, self._shape, self._arena, workers)
+        rows = sum(len(chunk.tokens) for chunk in chunks)
+        workers = self._choose_workers(rows)
+        halves: tuple[list[Chunk], list[Chunk], bool] = (chunks, [], False)
+        if workers > 1 and rows >= HALVED_ROWS:
+            halves = self._gathering.halve(chunks)
+        weigh, gather = masses is not None, self._gathering.gather
+        first = gather(halves[0], tables, weigh, follows=False)
+        second = gather(halves[1], tables, weigh, halves[2]) if halves[1] else self._nobody
+        desks = self._desks(max(c.start + len(c.tokens) for c in chunks), workers)
+        logits = self._net.run((first, second), desks, self._shape, self._arena, workers)
         if masses is not None:
-            masses += self._masses(batch, asking)
+            masses += self._masses(first, halves[0]) + self._masses(second, halves[1])
         return logits
 
-    def _masses(self, batch: Batch, asking: list[Chunk]) -> list[Float32]:
-        """Of each asking chunk, over the pages that it reads."""
+    def _masses(self, batch: Batch, chunks: list[Chunk]) -> list[Float32]:
+        """Of each chunk that asks, over the pages that its last token reads."""
+        asking = [chunk for chunk in chunks if chunk.logits is None]
         means = batch.masses.sum(axis=1) / np.float32(self.config.heads * self.config.layers)
-        return [row[: self._count_pages(chunk)] for row, chunk in zip(means, asking, strict=True)]
-
-    def _count_pages(self, chunk: Chunk) -> int:
-        """Pages that its last token reads."""
-        return -(-(chunk.start + len(chunk.tokens)) // self._arena.shape.page_tokens)
+        size = self._arena.shape.page_tokens
+        pages = [-(-(chunk.start + len(chunk.tokens)) // size) for chunk in asking]
+        return [row[:count] for row, count in zip(means, pages, strict=True)]
 
     def _choose_workers(self, tokens: int) -> int:
         """One for work that is done before a second thread would have woken up."""
         return 1 if tokens * self._macs_per_token < SMALL_MACS else get_threads()
 
-    def _gather(
-        self, tables: Int32, chunks: list[Chunk], asking: list[Chunk], workers: int
-    ) -> tuple[Batch, int]:
-        """Flatten chunks into token rows and query blocks; also how many rows want logits. The
-        last block of each of `asking` gets a row of masses."""
-        wanted: list[int] = []
-        blocks: list[QueryBlock] = []
-        last: list[QueryBlock] = []
-        pages = max((self._count_pages(chunk) for chunk in asking), default=0)
-        positions, frames = self._place(tables, chunks)
-        kept = np.full(len(positions), -1, np.int32)
-        at = asks = 0
-        keys = int(positions.max()) + 1
+    def _desks(self, keys: int, workers: int) -> Desks:
+        """For attention to at most so many keys."""
         floats = attention.count_scratch(self.config.head_dim, keys)
         places = self._space.take("places", workers, 2 * attention.count_places(keys))
-        for chunk in chunks:
-            count, mass = len(chunk.tokens), -1
-            if asks < len(asking) and chunk is asking[asks]:
-                mass, asks = asks, asks + 1
-            first = 0 if chunk.logits else count - 1 if chunk.logits is None else count
-            blocks += self._query_blocks(chunk, at, 0, mass, at)
-            last += self._query_blocks(chunk, at, first, mass, len(wanted) - first)
-            wanted += range(at + first, at + count)
-            at += count
-        kept[wanted] = range(len(wanted))
-        batch = Batch(
-            positions=positions,
-            frames=frames,
-            kept=kept,
-            blocks=_longest_first(blocks),
-            last_blocks=_longest_first(last),
-            tables=tables,
-            reads=np.concatenate([tables[c.table, : self._count_pages(c)] for c in chunks]),
-            scratch=self._space.take("scratch", workers, floats),
-            places=places.view(np.int64),
-            masses=np.zeros((asks, self._parts, pages), np.float32),
-            cos=self._cos,
-            sin=self._sin,
-        )
-        return batch, len(wanted)
-
-    def _query_blocks(
-        self, chunk: Chunk, at: int, first: int, mass: int, out: int
-    ) -> list[QueryBlock]:
-        """Of a chunk's tokens from `first` on; at: row of its first token; mass: row of masses for
-        its last token, or -1; out: what `at` is where attention writes to."""
-        most = max(1, MAX_SLOTS // (self.config.heads // self.config.kv_heads))
-        count = len(chunk.tokens)
-        found = []
-        for i in range(first, count, most):
-            queries = min(most, count - i)
-            own = mass if i + queries == count else -1
-            found.append((chunk.table, at + i, chunk.start + i, queries, own, out + i))
-        return found
-
-    def _place(self, tables: Int32, chunks: list[Chunk]) -> tuple[Int32, Int32]:
-        """Of each token row its position, and the frame that its K and V go to."""
-        rows = np.array([chunk.table for chunk in chunks for _ in chunk.tokens])
-        spans = (range(chunk.start, chunk.start + len(chunk.tokens)) for chunk in chunks)
-        positions = np.array([at for span in spans for at in span], np.int32)
-        return positions, tables[rows, positions // self._arena.shape.page_tokens]
-
-
-def _longest_first(blocks: list[QueryBlock]) -> Int32:
-    """[n, 6]: so that all threads end at about the same time."""
-    blocks.sort(key=lambda block: -(block[2] + block[3]))
-    return np.array(blocks, np.int32).reshape(-1, 6)
-
-
-def _split(chunks: list[Chunk]) -> list[list[Chunk]]:
-    """Passes of at most MAX_PASS_TOKENS tokens, in order."""
-    passes: list[list[Chunk]] = []
-    room = 0
-    for chunk in chunks:
-        done = 0
-        while done < len(chunk.tokens):
-            if room == 0:
-                passes.append([])
-                room = MAX_PASS_TOKENS
-            count = min(room, len(chunk.tokens) - done)
-            passes[-1].append(chunk.split(done, done + count))
-            done, room = done + count, room - count
-    return passes
+        return Desks(self._space.take("scratch", workers, floats), places.view(np.int64))

@@ -8,9 +8,19 @@ from tokenix.drivers.cpu import dense
 from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.claims import new_claims, spent
 from tokenix.drivers.cpu.dense import FloatKind
-from tokenix.drivers.cpu.jit import Array, Float32, Int32
+from tokenix.drivers.cpu.jit import Array, Float32, Int64
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.layers import HEAD_PHASES, PHASES, Batch, Rows, Shape, run_layers
+from tokenix.drivers.cpu.layers import (
+    HEAD_PHASES,
+    PHASES,
+    Batch,
+    Desks,
+    Half,
+    Head,
+    Rows,
+    Shape,
+    run_layers,
+)
 from tokenix.drivers.cpu.pack import pack_model
 from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.team import helpers_of
@@ -34,7 +44,7 @@ class TileNet:
         self._space = Workspace()
         self._stored = dense.STORED[kind]
         self._weights = pack_model(config, weights, kind, progress, keep)
-        self._claims = new_claims(0, 1)
+        self._claims: list[Int64] = []
 
     @property
     def weight_bytes(self) -> int:
@@ -43,28 +53,41 @@ class TileNet:
 
     def run(
         self,
-        ids: Int32,
-        wanted: int,
-        batch: Batch,
+        halves: tuple[Batch, Batch],
+        desks: Desks,
         shape: Shape,
         arena: FrameArena,
         workers: int,
     ) -> Float32:
-        w, count = self._weights, len(ids)
-        every = self._rows("every", count)
-        last = every if wanted == count else self._rows("wanted", wanted)
-        every.x[:count] = dense.read_rows(w.embed, ids)
-        phases = self._config.layers * len(PHASES) + len(HEAD_PHASES)
-        self._claims = claims = new_claims(phases, workers)
-        qkv = self._space.take("qkv", len(every.x), w.qkv.shape[1] * LANES)
-        # Rows that are a multiple of 4096 bytes apart would take each other's place in the caches.
-        logits = self._space.take("logits", len(last.x), (len(w.head) + 1) * LANES)
+        phases = self._config.layers * len(PHASES)
+        first, second = (
+            self._half(name, batch, new_claims(phases if len(batch.ids) else 1, workers))
+            for name, batch in zip(("first", "second"), halves, strict=True)
+        )
+        head = self._head(first.batch.wanted + second.batch.wanted, workers)
+        self._claims = [first.claims, second.claims, head.claims]
         pages, team = arena.shape.pages, helpers_of(workers)
-        run_layers(team, w, shape, qkv, logits, every, last, batch, arena.data, pages, claims)
-        return logits[:wanted, : self._config.vocab_tokens]
+        run_layers(team, self._weights, shape, first, second, head, desks, arena.data, pages)
+        return head.logits[: head.tokens, : self._config.vocab_tokens]
 
     def phases(self) -> dict[str, int]:
-        return spent(self._claims, PHASES * self._config.layers + HEAD_PHASES)
+        return spent(self._claims[:2], PHASES * self._config.layers, self._claims[2], HEAD_PHASES)
+
+    def _half(self, name: str, batch: Batch, claims: Int64) -> Half:
+        w, count = self._weights, len(batch.ids)
+        every = self._rows(f"{name} every", count)
+        last = every if batch.wanted == count else self._rows(f"{name} wanted", batch.wanted)
+        if count > 0:
+            every.x[:count] = dense.read_rows(w.embed, batch.ids)
+        qkv = self._space.take(f"{name} qkv", len(every.x), w.qkv.shape[1] * LANES)
+        return Half(every, last, batch, qkv, claims)
+
+    def _head(self, wanted: int, workers: int) -> Head:
+        tiles, columns = choose_tiles(wanted)
+        # Rows that are a multiple of 4096 bytes apart would take each other's place in the caches.
+        logits = self._space.take("logits", tiles * columns, (len(self._weights.head) + 1) * LANES)
+        packed = self._packed("head", wanted, self._config.hidden)
+        return Head(wanted, packed, logits, new_claims(len(HEAD_PHASES), workers))
 
     def _rows(self, name: str, count: int) -> Rows:
         config, take = self._config, self._space.take

@@ -15,8 +15,9 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
+from tokenix.drivers.cpu.chunks import Chunk
 from tokenix.drivers.cpu.kvformat import FORMATS, PLAIN
-from tokenix.drivers.cpu.step import Chunk, ModelStep
+from tokenix.drivers.cpu.step import ModelStep
 from tokenix.drivers.cpu.team import set_threads
 from tokenix.drivers.kvkind import KV_KINDS
 from tokenix.models.config import ModelConfig, RopeConfig

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokenix.drivers.cpu.attention import _add_mass
-from tokenix.drivers.cpu.step import Chunk
+from tokenix.drivers.cpu.chunks import Chunk
 from tokenix.tests.cpu.conftest import CODED, FAMILIES, Model, RandomWeights
 from tokenix.tests.cpu.test_logits import transformer
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tokenix.drivers.cpu.step import MAX_PASS_TOKENS, Chunk
+from tokenix.drivers.cpu.chunks import Chunk
+from tokenix.drivers.cpu.step import MAX_PASS_TOKENS
 from tokenix.tests.cpu.conftest import CODED, FAMILIES, WEIGHTS, Model
 
 BITS = np.int32

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tokenix.drivers.cpu.arena import PageShape
+from tokenix.drivers.cpu.chunks import Chunk
 from tokenix.drivers.cpu.hadamard import turn
 from tokenix.drivers.cpu.kvformat import FORMATS, FP8, INT4, INT8, encode
-from tokenix.drivers.cpu.step import Chunk
 from tokenix.drivers.kvkind import KV_KINDS
 from tokenix.tests.cpu.conftest import CODED, FAMILIES, TINY, Model
 

@@ -6,7 +6,7 @@ import inspect
 import numpy as np
 import pytest
 
-from tokenix.drivers.cpu.step import Chunk
+from tokenix.drivers.cpu.chunks import Chunk
 from tokenix.models.registry import load_image
 from tokenix.tests.cpu.conftest import FAMILIES, Model, RandomWeights
 

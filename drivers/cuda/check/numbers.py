@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
-from tokenix.drivers.cpu.step import Chunk
+from tokenix.drivers.cpu.chunks import Chunk
 from tokenix.drivers.cpu.step import ModelStep as CpuStep
 from tokenix.drivers.cuda.check.bench import Bench
 from tokenix.drivers.cuda.check.report import Report
