@@ -32,6 +32,8 @@ class DeviceInfo:
     depth: int = 1
     """Forwards that may be in flight at a time. 2: it gains by having the next one before it has
     told the tokens of this one (`drivers.ops`)."""
+    covers_loads: bool = False
+    """Whether forwards may run beside a load by layers (`drivers.ops`)."""
 
 
 class Device(Protocol):

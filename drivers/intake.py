@@ -30,8 +30,10 @@ class Batch:
         command: Forward,
         drawn: Sequence[Sampled | RowFault],
         masses: Sequence[Sequence[float]] = (),
+        spoiled: Sequence[int] = (),
     ) -> ForwardDone:
-        """The answer. drawn, masses (if any): one of each good row that asks for a sample."""
+        """The answer. drawn, masses (if any): one of each good row that asks for a sample. spoiled:
+        places of rows that have read what was not there, whatever they have drawn."""
         asked = [
             i
             for i, row in enumerate(self.rows)
@@ -39,6 +41,8 @@ class Batch:
         ]
         for i, result in zip(asked, drawn, strict=True):
             self.results[i] = result
+        for i in spoiled:
+            self.results[i] = RowFault(f"pid {self.rows[i].pid} reads a page that was not loaded")
         told: list[Sequence[float]] = [()] * len(self.rows) if masses else []
         for i, mass in zip(asked, masses, strict=False):
             if isinstance(self.results[i], Sampled):

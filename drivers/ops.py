@@ -19,7 +19,18 @@ time, and then go on with rows of that one: what has been drawn by then only the
 
 Across queues nothing is ordered. The kernel never submits a command that touches a frame, slot or
 block which an unfinished command on another queue writes, nor one that writes what such a command
-reads. A SwapOn or SwapOff is submitted while no Store and no Fetch is unfinished, and the other way
+reads; with one exception, on a device that covers loads (`DeviceInfo.covers_loads`). Forwards may
+run `beside` a load `by_layers`: they read its frames, and write behind what it brings.
+
+    CopyIn 3, by layers           | 1 2 | 3 4 | 5 6 | 7 8 |
+    Forward 4, beside 3     ......| 1 2 ...... | 3 4 ...... | 5 6 ...... | 7 8 ...... |
+
+Each layer waits for its part of all pages of the load, and the forward completes after the load. A
+row fails whose block table names a page that the load failed to bring. If a load does not end, a
+forward beside it ends nevertheless, some time; nothing of such rows may be used then. There is one
+unfinished load by layers at most, and no other load was unfinished when it was submitted.
+
+A SwapOn or SwapOff is submitted while no Store and no Fetch is unfinished, and the other way
 round.
 """
 
@@ -112,7 +123,8 @@ class Forward(msgspec.Struct, frozen=True):
 
     At most one row per process. `drop` names processes whose block tables may be forgotten.
     `weigh`: tell also what each page meant to the rows that draw (`ForwardDone.masses`); it changes
-    nothing else.
+    nothing else. `beside`: the load by layers that brings pages which rows read, if it may be
+    unfinished.
     """
 
     ticket: Ticket
@@ -121,6 +133,7 @@ class Forward(msgspec.Struct, frozen=True):
     drop: tuple[Pid, ...] = ()
     decodes: Decodes = Decodes()
     weigh: bool = False
+    beside: Ticket | None = None
 
     def all_rows(self) -> tuple[Row, ...]:
         """The whole batch, in the order of the results."""
@@ -175,8 +188,12 @@ class CopyOut:
 
 @dataclass(frozen=True, slots=True)
 class CopyIn:
+    """`by_layers`: some layers of all pages after the other, so that forwards may run beside it; a
+    device that does not cover loads is never asked for that."""
+
     ticket: Ticket
     pages: tuple[PageIn, ...]
+    by_layers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

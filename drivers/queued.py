@@ -43,7 +43,6 @@ from tokenix.drivers.ops import (
     ForwardDone,
     LoadImage,
     OpenImages,
-    PageIn,
     PageOut,
     Poison,
     ReadImage,
@@ -103,7 +102,7 @@ class QueuedDevice(ABC):
         """Publish pages; what went wrong with each, if anything. On the swap-out thread."""
 
     @abstractmethod
-    def _copy_in(self, pages: Sequence[PageIn]) -> list[str | None]:
+    def _copy_in(self, command: CopyIn) -> list[str | None]:
         """Load pages; what went wrong with each, if anything. On the swap-in thread."""
 
     @abstractmethod
@@ -233,7 +232,7 @@ class QueuedDevice(ABC):
         if failed is None:
             try:
                 if isinstance(command, CopyIn):
-                    wrong = self._copy_in(command.pages)
+                    wrong = self._copy_in(command)
                 else:
                     wrong = self._copy_out(command.pages)
             except Exception as error:

@@ -17,7 +17,7 @@ from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.faults import Faults
 from tokenix.drivers.intake import Intake
 from tokenix.drivers.kvkind import KvKind
-from tokenix.drivers.ops import CopyFrame, Forward, ForwardDone, PageIn, PageOut, Poison, Row
+from tokenix.drivers.ops import CopyFrame, CopyIn, Forward, ForwardDone, PageOut, Poison, Row
 from tokenix.drivers.queued import QueuedDevice
 from tokenix.drivers.tables import BlockTables
 from tokenix.models.config import ModelConfig
@@ -133,8 +133,8 @@ class CpuDevice(QueuedDevice):
 
     # On the swap threads.
 
-    def _copy_in(self, pages: Sequence[PageIn]) -> list[str | None]:
-        return self._slots.load(pages, self._arena)
+    def _copy_in(self, command: CopyIn) -> list[str | None]:
+        return self._slots.load(command.pages, self._arena)
 
     def _copy_out(self, pages: Sequence[PageOut]) -> list[str | None]:
         return [self._publish(page) for page in pages]

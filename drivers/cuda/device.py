@@ -4,11 +4,13 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from tokenix.drivers.cpu.checksum import checksum
 from tokenix.drivers.cuda import rates
 from tokenix.drivers.cuda.arena import FrameArena, FrameShape
+from tokenix.drivers.cuda.arrival import Arrival
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.dense import Dense, DenseKind, TorchDense
 from tokenix.drivers.cuda.devicetables import DeviceTables
@@ -32,10 +34,14 @@ from tokenix.drivers.faults import Faults
 from tokenix.drivers.intake import Batch, Intake
 from tokenix.drivers.kvkind import KvKind
 from tokenix.drivers.ops import (
+    Command,
+    Completion,
+    CopyDone,
+    CopyFailed,
     CopyFrame,
+    CopyIn,
     Forward,
     ForwardDone,
-    PageIn,
     PageOut,
     Poison,
     Row,
@@ -121,6 +127,10 @@ class CudaDevice(QueuedDevice):
         self._notes = (note,) if note else ()
         page_bytes = rank.shard.count * shape.stride_bytes
         self._slots = HostSlots(host_slots, page_bytes, checksum, rank.memory)
+        self._arrival: Arrival | None = None
+        """The load by layers that was submitted last."""
+        self._beside: dict[Ticket, Arrival] = {}
+        """By forward that was not queued yet, the load that it runs beside."""
         self._parts = contextlib.ExitStack()
         self._parts.callback(self._driver.close)
         super().__init__(self._slots, faults)
@@ -232,6 +242,7 @@ class CudaDevice(QueuedDevice):
             copy_out_s_per_page=found.copy_out_s_per_page,
             notes=self._notes,
             depth=2,
+            covers_loads=self._rank.shard.count == 1,
         )
 
     def _release(self) -> None:
@@ -240,6 +251,23 @@ class CudaDevice(QueuedDevice):
             self._driver.enter()
         with contextlib.suppress(CudaError):
             self._parts.close()
+
+    # ---- on any thread ----
+
+    def submit(self, command: Command, now_s: float) -> None:
+        if isinstance(command, CopyIn) and command.by_layers:
+            self._arrival = Arrival(self._driver, command, self._arena.shape.layers)
+        elif isinstance(command, Forward) and command.beside is not None:
+            assert self._arrival is not None and self._arrival.ticket == command.beside
+            self._beside[command.ticket] = self._arrival
+        super().submit(command, now_s)
+
+    def _complete(self, completion: Completion) -> None:
+        arrival = self._arrival
+        super()._complete(completion)
+        if arrival is not None and completion.ticket == arrival.ticket:
+            assert isinstance(completion, CopyDone | CopyFailed)
+            arrival.tell(completion.bad if isinstance(completion, CopyFailed) else ())
 
     # ---- on the compute thread ----
 
@@ -276,14 +304,18 @@ class CudaDevice(QueuedDevice):
         # Other ranks than the first never know tokens of their own device.
         running = before is not None and (before.is_running or self._rank.shard.index > 0)
         batch = self._intake.take(command, running)
-        good = batch.good()
+        good, beside = batch.good(), self._beside.pop(command.ticket, None)
+        spoiled = _find_none
+        if beside is not None:
+            readers = beside.find_readers(batch, self._tables.host, PAGE_TOKENS)
+            spoiled = partial(beside.find_spoiled, readers)
         with self._all_or_quiet():
             others = self._tell(command, batch)
             if self._tables.update(command.tables, self._inputs, self._stream):
                 self._layers.find_tables()
                 self._step.forget_graphs()
-            take = self._step.launch(good, before.places if before is not None else {})
-        self._last = Pass(command, batch, take, others, self._step.is_sure(good))
+            take = self._step.launch(good, before.places if before is not None else {}, beside)
+        self._last = Pass(command, batch, take, others, self._step.is_sure(good), spoiled)
         return self._last
 
     def _copy_frame(self, command: CopyFrame) -> None:
@@ -309,9 +341,17 @@ class CudaDevice(QueuedDevice):
                 self._faults.published(page, self._slots.peek(page.slot))
         return wrong
 
-    def _copy_in(self, pages: Sequence[PageIn]) -> list[str | None]:
+    def _copy_in(self, command: CopyIn) -> list[str | None]:
         self._driver.enter()
-        return self._lanes.load(pages)
+        if not command.by_layers:
+            return self._lanes.load(command.pages)
+        assert self._arrival is not None and self._arrival.ticket == command.ticket
+        return self._lanes.load_by_layers(command.pages, self._arrival)
+
+
+def _find_none() -> Sequence[int]:
+    """Who runs beside no load has read what is there."""
+    return ()
 
 
 def _nobody() -> None:

@@ -2,6 +2,7 @@
 
     embed                                                        torch   x [rows, hidden]
     each layer   norm, q k v                                     torch   qkv
+                 (pages of this layer have come, if a load runs beside it)
                  bias, norm of heads, rotation, K and V to pages append  q, frames
                  attention over pages, split by split            decode  parts
                  the sum of the splits                           combine mixed
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from tokenix.drivers.cuda.arena import FrameArena
 from tokenix.drivers.cuda.arguments import Block
+from tokenix.drivers.cuda.arrival import Arrival
 from tokenix.drivers.cuda.buffers import Buffers, Field, Inputs
 from tokenix.drivers.cuda.dense import Dense
 from tokenix.drivers.cuda.devicetables import DeviceTables
@@ -170,14 +172,24 @@ class Layers:
     def has_prefill(self) -> bool:
         return "prefill" in self._launcher
 
-    def run(self, rows: int, splits: int, tiles: int = 0, decoding: int | None = None) -> None:
+    def run(
+        self,
+        rows: int,
+        splits: int,
+        tiles: int = 0,
+        decoding: int | None = None,
+        beside: Arrival | None = None,
+    ) -> None:
         """K and V of the first `rows` tokens of the inputs into their pages, and x behind the last
         layer. The first `decoding` (None: all) attend one by one, and as many splits as the longest
-        of them needs, or more; the others are in the first `tiles` tiles."""
+        of them needs, or more; the others are in the first `tiles` tiles. `beside`: pages may still
+        be on their way; each layer waits for its part of them before it writes or reads any."""
         dense, weights = self._dense, self._weights
         dense.run(partial(self._embed, rows))
-        for layer, blocks in zip(weights.layers, self._blocks, strict=True):
+        for i, (layer, blocks) in enumerate(zip(weights.layers, self._blocks, strict=True)):
             dense.run(partial(self._project, layer, rows))
+            if beside is not None:
+                beside.hold(self._launcher.stream, i)
             blocks["append"].set(rows=rows)
             self._launcher.launch(blocks["append"], rows)
             self._attend(blocks, rows if decoding is None else decoding, splits)

@@ -1,6 +1,6 @@
 """A forward that was queued on the GPU: its answer is there when its tokens are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tokenix.drivers.cuda.drawing import Take
 from tokenix.drivers.intake import Batch
@@ -9,11 +9,18 @@ from tokenix.mm.ids import Pid
 
 
 class Pass:
-    """`batch` in flight; `take` waits for what it draws, `others` for other ranks. `sure`: the next
-    pass may be queued before that, and finds the tokens on the device."""
+    """`batch` in flight; `take` waits for what it draws, `others` for other ranks, `spoiled` for a
+    load beside it: which rows have read what it did not bring. `sure`: the next pass may be
+    queued before that, and finds the tokens on the device."""
 
     def __init__(
-        self, command: Forward, batch: Batch, take: Take, others: Callable[[], None], sure: bool
+        self,
+        command: Forward,
+        batch: Batch,
+        take: Take,
+        others: Callable[[], None],
+        sure: bool,
+        spoiled: Callable[[], Sequence[int]],
     ) -> None:
         self.sure = sure
         drawing = [row.pid for row in batch.good() if row.sample is not None]
@@ -23,6 +30,7 @@ class Pass:
         self._batch = batch
         self._take = take
         self._others = others
+        self._spoiled = spoiled
         self._done: ForwardDone | None = None
 
     @property
@@ -35,5 +43,5 @@ class Pass:
         if self._done is None:
             drawn = self._take()
             self._others()
-            self._done = self._batch.done(self._command, drawn)
+            self._done = self._batch.done(self._command, drawn, spoiled=self._spoiled())
         return self._done

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tokenix.drivers.cuda.arrival import Arrival
 from tokenix.drivers.cuda.buffers import Inputs
 from tokenix.drivers.cuda.dense import Dense, Work
 from tokenix.drivers.cuda.devicetables import DeviceTables
@@ -66,25 +67,32 @@ class ModelStep:
         """What they were captured with is elsewhere now."""
         self._graphs.clear()
 
-    def launch(self, rows: Sequence[Row], before: Mapping[Pid, int]) -> Take:
+    def launch(
+        self, rows: Sequence[Row], before: Mapping[Pid, int], beside: Arrival | None = None
+    ) -> Take:
         """Queue rows that `Intake` has found good. What is returned waits for what those that ask
         for it have drawn, in order; K and V of all tokens are in their pages then. `before`: of the
-        step before, the place of the token that each process has drawn."""
+        step before, the place of the token that each process has drawn; `beside`: the load that
+        brings pages of some rows, layer by layer. A graph waits for all of it."""
         if not rows:
             return self._drawing.fetch(())
         groups = _groups(rows)
-        drawn = [result for group in groups[:-1] for result in self._queue(group, before)()]
-        take = self._queue(groups[-1], before)
+        drawn = [result for group in groups[:-1] for result in self._queue(group, before, beside)()]
+        take = self._queue(groups[-1], before, beside)
         return lambda: drawn + take()
 
     def is_sure(self, rows: Sequence[Row]) -> bool:
         """Whether the next step may be queued before these were taken, and find their tokens."""
         return len(rows) <= MAX_ROWS and all(map(is_plain, rows))
 
-    def _queue(self, rows: Sequence[Row], before: Mapping[Pid, int]) -> Take:
+    def _queue(
+        self, rows: Sequence[Row], before: Mapping[Pid, int], beside: Arrival | None
+    ) -> Take:
         if all(len(row.tokens) == 1 and row.sample is not None for row in rows):
+            if beside is not None:
+                beside.hold_all(self._stream)
             return self._decode(rows, before)
-        return self._mixed(rows, before)
+        return self._mixed(rows, before, beside)
 
     # ---- one token each ----
 
@@ -135,7 +143,9 @@ class ModelStep:
 
     # ---- prefill, and whatever else ----
 
-    def _mixed(self, rows: Sequence[Row], before: Mapping[Pid, int]) -> Take:
+    def _mixed(
+        self, rows: Sequence[Row], before: Mapping[Pid, int], beside: Arrival | None
+    ) -> Take:
         tokens = np.concatenate([np.array(row.tokens, np.int32) for row in rows])
         positions = np.concatenate([np.arange(row.start, row.end, dtype=np.int32) for row in rows])
         lengths = np.array([len(row.tokens) for row in rows], np.int64)
@@ -163,7 +173,8 @@ class ModelStep:
             self._drawing.write(asking, len(asking))
             self._inputs.upload(self._stream)
             longest = int(positions[part][:single].max(initial=0)) + 1
-            self._layers.run(count, -(-longest // SPLIT_TOKENS), len(tiles) // 2, single)
+            splits = -(-longest // SPLIT_TOKENS)
+            self._layers.run(count, splits, len(tiles) // 2, single, beside)
             if picks:
                 self._layers.pick(picked, len(picks))
             picked += len(picks)

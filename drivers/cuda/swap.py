@@ -7,6 +7,10 @@
                                                               those of later groups are made
                                                               meanwhile
 
+    in, by layers   | copies of some layers of all pages | event | copies of the next | event | ...
+                                         checksums meanwhile: what runs beside it (`arrival.py`)
+                                         counts when all of them are right
+
 Neighbouring pages are one copy. Each direction has a stream of its own, so both links are busy at
 once. The host waits for an event before it reads what a copy wrote, and before it says that a copy
 is done.
@@ -18,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tokenix.drivers.cuda.arena import FrameArena
+from tokenix.drivers.cuda.arrival import Arrival
 from tokenix.drivers.cuda.driver import CudaDriver
 from tokenix.drivers.cuda.fence import Fence
 from tokenix.drivers.cuda.hostmemory import pinned_address
@@ -125,9 +130,7 @@ class SwapLanes:
                 for i in group:
                     wrong[i] = self._differs(pages[i], next(sums))
                 self._copy_in([pages[i] for i in group if wrong[i] is None])
-        for i in good:
-            if wrong[i] is None and self.slots.stale(pages[i].slot, pages[i].generation):
-                wrong[i] = f"slot {pages[i].slot} was written while it was read"
+        self._find_written(pages, wrong)
         return wrong
 
     def _copy_in(self, pages: list[PageIn]) -> None:
@@ -135,6 +138,39 @@ class SwapLanes:
         for run in self._runs((page.pfn, page.slot) for page in pages):
             to, source = self._arena.at(run.pfn), self._at(run.slot)
             self._driver.copy_in(to, source, run.pages * size, self._in)
+
+    def load_by_layers(self, pages: Sequence[PageIn], arrival: Arrival) -> list[str | None]:
+        """The same, one part of the layers of all pages after the other. A frame may hold a page
+        that turns out to be wrong."""
+        wrong = [self._outside(p) or self.slots.stale(p.slot, p.generation) for p in pages]
+        good = [i for i, why in enumerate(wrong) if why is None]
+        runs = self._runs((pages[i].pfn, pages[i].slot) for i in good)
+        self._computed.hold(self._in)
+        try:
+            with self._all_done(self._in):
+                for part in arrival.parts:
+                    self._copy_part(runs, part)
+                    arrival.mark(self._mark(self._in))
+                sums = self._checksums(pages[i].slot for i in good)
+                for i, checksum in zip(good, sums, strict=True):
+                    wrong[i] = self._differs(pages[i], checksum)
+        finally:
+            arrival.end()
+        self._find_written(pages, wrong)
+        return wrong
+
+    def _copy_part(self, runs: Sequence[Run], layers: range) -> None:
+        shape = self._arena.shape
+        first, width = (4 * shape.layer_words * count for count in (layers.start, len(layers)))
+        for run in runs:
+            to, source = self._arena.at(run.pfn) + first, self._at(run.slot) + first
+            self._driver.copy_in_rows(to, source, width, run.pages, shape.stride_bytes, self._in)
+
+    def _find_written(self, pages: Sequence[PageIn], wrong: list[str | None]) -> None:
+        """Of those that were fine, the slots that were written meanwhile."""
+        for i, page in enumerate(pages):
+            if wrong[i] is None and self.slots.stale(page.slot, page.generation):
+                wrong[i] = f"slot {page.slot} was written while it was read"
 
     def _outside(self, page: PageIn) -> str | None:
         try:

@@ -23,6 +23,20 @@ class Costs(Protocol):
     def copy_frame_s(self) -> float: ...
 
 
+LOAD_PARTS = 8
+"""Groups of layers of a load that a forward runs beside."""
+
+
+def beside_s(begin_s: float, took_s: float, load_begin_s: float, load_end_s: float) -> float:
+    """When a forward ends, beside a load by layers, that begins at `begin_s` and takes `took_s`
+    alone: each group of layers waits for the one before it, and for its part of the load."""
+    end_s = begin_s
+    for part in range(1, LOAD_PARTS + 1):
+        there_s = load_begin_s + (load_end_s - load_begin_s) * part / LOAD_PARTS
+        end_s = max(end_s, there_s) + took_s / LOAD_PARTS
+    return end_s
+
+
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """Linear costs."""

@@ -4,6 +4,7 @@
            --> swap-out [CopyOut     ][CopyOut]...         each page is read at a moment within,
            |                                               published at the end
            --> swap-in  [CopyIn  ]...                      frames are junk within, filled at the end
+           |                                               (a forward beside it ends later)
            --> store    [Store     ][SwapOn]...            likewise, between host slots and the
            --> fetch    [Fetch  ]...                       blocks of the swap file
            --> image    [SaveImage ][ReadImage]...         a file appears at the end (images.py)
@@ -39,14 +40,21 @@ from tokenix.drivers.ops import (
     SwapOn,
     UnlinkImage,
 )
-from tokenix.drivers.sim.costs import CostModel, Costs
+from tokenix.drivers.sim.costs import CostModel, Costs, beside_s
 from tokenix.drivers.sim.faults import Fault, FaultPlan
 from tokenix.drivers.sim.fences import Fences, Flight, Queue
 from tokenix.drivers.sim.forward import Results, run_forward
 from tokenix.drivers.sim.images import ImageFiles, ImageWork
 from tokenix.drivers.sim.model import SimModel
 from tokenix.drivers.sim.store import Memory
-from tokenix.drivers.sim.swap import Copy, CopyUnderWay, Memories, Tier, copy_frame
+from tokenix.drivers.sim.swap import (
+    Copy,
+    CopyUnderWay,
+    LayerLoad,
+    Memories,
+    Tier,
+    copy_frame,
+)
 from tokenix.drivers.sim.tables import Tables
 
 Effect = Callable[[], Completion | None]
@@ -61,7 +69,7 @@ class SimDevice:
     later command on the compute queue, which is all that a kernel can know of a real device. If
     not, a poison of frames that nothing touches is done at once. `disk_blocks`: the largest swap
     file that there is room for. `images`: what a device before this one has left on the disk.
-    `depth`: forwards that may be in flight (`DeviceInfo.depth`).
+    `depth`, `covers_loads`: what `DeviceInfo` says.
     """
 
     def __init__(
@@ -79,6 +87,7 @@ class SimDevice:
         disk_blocks: int = 1 << 20,
         images: ImageFiles | None = None,
         depth: int = 1,
+        covers_loads: bool = False,
     ) -> None:
         assert frames > 0 and host_slots >= 0 and page_tokens > 0 and vocab > 1
         self.model = SimModel(vocab, eos_token)
@@ -95,6 +104,9 @@ class SimDevice:
         self._faults = faults if faults is not None else FaultPlan()
         self._max_context_tokens = max_context_tokens
         self._depth = depth
+        self._covers_loads = covers_loads
+        self._load: LayerLoad | None = None
+        """The last load by layers."""
         self._results: Results = {}
         """Of the forward that has run last."""
         self._random = random.Random(seed)
@@ -136,6 +148,7 @@ class SimDevice:
             copy_in_s_per_page=cost.copy_in_s(16) / 16,
             copy_out_s_per_page=cost.copy_out_s(16) / 16,
             depth=self._depth,
+            covers_loads=self._covers_loads,
         )
 
     def submit(self, command: Command, now_s: float) -> None:
@@ -226,6 +239,10 @@ class SimDevice:
             pairs += count * row.start + count * (count + 1) // 2
         faults = self._faults.take_forward_faults([bound.row.pid for bound in rows])
         seconds = self._cost.forward_s(prefill, decodes, kv, pairs)
+        load = self._load if command.beside is not None else None
+        if load is not None:
+            begin_s = max(self._now_s, self._free_s[Queue.COMPUTE])
+            seconds = beside_s(begin_s, seconds, load.begin_s, load.end_s) - begin_s
         _, end_s = self._enqueue(command.ticket, flight, seconds)
         self._finish(
             command.ticket,
@@ -238,6 +255,7 @@ class SimDevice:
                 self.memory,
                 self.fences,
                 command.weigh,
+                load,
                 *faults,
             ),
         )
@@ -303,12 +321,16 @@ class SimDevice:
         start_s, end_s = self._enqueue(command.ticket, flight, seconds + _delay_s(faults))
         copy = CopyUnderWay(command, self._memories, fences, faults, sound)
         self._at(start_s, copy.start)
+        finish: Callable[[], Completion] = copy.finish
+        if isinstance(command, CopyIn) and command.by_layers:
+            self._load = LayerLoad(copy, start_s, end_s)
+            finish = self._load.finish
         if isinstance(command, CopyOut):
             step_s = (end_s - start_s) / max(1, pages)
             for i in range(pages):
                 read_s = start_s + (i + self._random.random()) * step_s
                 self._at(min(read_s, end_s), partial(copy.read, i))
-        self._end_copy(command.ticket, end_s, copy.finish, faults)
+        self._end_copy(command.ticket, end_s, finish, faults)
 
     def _submit_swap(self, command: SwapOn | SwapOff) -> None:
         """The swap file comes or goes; its blocks hold nothing then."""

@@ -28,7 +28,7 @@ from tokenix.drivers.ops import (
     SwapOff,
     SwapOn,
 )
-from tokenix.drivers.sim.costs import Costs
+from tokenix.drivers.sim.costs import Costs, beside_s
 from tokenix.mm.ids import Ticket
 
 VOCAB = 4096
@@ -55,9 +55,10 @@ class FastDevice:
         name: str = "sim",
         copy_contention: float = 0.0,
         depth: int = 1,
+        covers_loads: bool = False,
     ) -> None:
         """`copy_contention`: a forward takes that share longer while copies run one way, twice that
-        while they run both ways. `depth`: forwards that may be in flight."""
+        while they run both ways. `depth`, `covers_loads`: what `DeviceInfo` says."""
         assert copy_contention >= 0
         assert frames > 0 and host_slots >= 0 and page_tokens > 0
         self._cost = cost
@@ -74,10 +75,13 @@ class FastDevice:
             copy_in_s_per_page=cost.copy_in_s(16) / 16,
             copy_out_s_per_page=cost.copy_out_s(16) / 16,
             depth=depth,
+            covers_loads=covers_loads,
         )
         self._compute_free_s = 0.0
         self._out_free_s = 0.0
         self._in_free_s = 0.0
+        self._load_s = 0.0, 0.0
+        """Begin and end of the last load by layers."""
         self._store_free_s = 0.0
         self._fetch_free_s = 0.0
         self._ends: list[tuple[float, Ticket, Completion]] = []
@@ -99,6 +103,8 @@ class FastDevice:
                 if self._contention:
                     for free_s in (self._out_free_s, self._in_free_s):
                         took_s += self._contention * min(took_s, max(0.0, free_s - begin_s))
+                if command.beside is not None:
+                    took_s = beside_s(begin_s, took_s, *self._load_s) - begin_s
                 self.busy_s += took_s
                 self._compute_free_s = end_s = begin_s + took_s
                 done = ForwardDone(ticket, _draw(command))
@@ -109,9 +115,11 @@ class FastDevice:
                 self._out_free_s = end_s = begin_s + self._cost.copy_out_s(len(pages))
                 self._slow_forward(begin_s, end_s)
                 heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
-            case CopyIn(ticket=ticket, pages=pages):
+            case CopyIn(ticket=ticket, pages=pages, by_layers=by_layers):
                 begin_s = max(now_s, self._in_free_s)
                 self._in_free_s = end_s = begin_s + self._cost.copy_in_s(len(pages))
+                if by_layers:
+                    self._load_s = begin_s, end_s
                 self._slow_forward(begin_s, end_s)
                 heappush(self._ends, (end_s, ticket, CopyDone(ticket)))
             case Store(ticket=ticket, pages=pages):

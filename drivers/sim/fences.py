@@ -34,7 +34,8 @@ class Queue(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """An unfinished command and what it touches."""
+    """An unfinished command and what it touches. `beside`: the key of another one whose frames it
+    may touch, a load `by_layers`."""
 
     name: str
     queue: Queue
@@ -44,6 +45,8 @@ class Flight:
     slot_writes: Set[int] = NOTHING
     block_reads: Set[int] = NOTHING
     block_writes: Set[int] = NOTHING
+    by_layers: bool = False
+    beside: int | None = None
 
 
 class Fences:
@@ -63,13 +66,23 @@ class Fences:
         """Note that a command was submitted, and report what it collides with."""
         if key in self._flights:
             self.report(f"{flight.name}: ticket {key} is in use by {self._flights[key].name}")
-        for other in self._flights.values():
-            self._compare(flight, other)
+        if flight.beside is not None and not self._is_load(flight.beside):
+            self.report(f"{flight.name}: {flight.beside} is no unfinished load by layers")
+        for at, other in self._flights.items():
+            if at != flight.beside:
+                self._compare(flight, other)
+        if flight.by_layers and any(
+            other.queue is flight.queue for other in self._flights.values()
+        ):
+            self.report(f"{flight.name}: by layers behind another load")
         self._flights[key] = flight
 
     def retire(self, key: int) -> None:
         """The kernel knows that the command is done."""
         self._flights.pop(key, None)
+
+    def _is_load(self, key: int) -> bool:
+        return key in self._flights and self._flights[key].by_layers
 
     def count_unfinished(self) -> int:
         return len(self._flights)
@@ -106,7 +119,13 @@ class Fences:
             case CopyIn():
                 self._once(name, "frame", [page.pfn for page in command.pages])
                 frames = {page.pfn for page in command.pages}
-                return Flight(name, Queue.IN, writes=frames, slot_reads=set(slots))
+                return Flight(
+                    name,
+                    Queue.IN,
+                    writes=frames,
+                    slot_reads=set(slots),
+                    by_layers=command.by_layers,
+                )
             case Store():
                 self._once(name, "block", [page.block for page in command.pages])
                 blocks = {page.block for page in command.pages}

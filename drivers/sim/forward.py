@@ -6,6 +6,7 @@ from tokenix.drivers.ops import DeviceFault, ForwardDone, RowFault, Sampled
 from tokenix.drivers.sim.fences import Fences
 from tokenix.drivers.sim.model import SimModel
 from tokenix.drivers.sim.store import BadRead, Memory
+from tokenix.drivers.sim.swap import LayerLoad
 from tokenix.drivers.sim.tables import BoundRow
 from tokenix.mm.ids import Pid, Ticket
 
@@ -21,29 +22,35 @@ def run_forward(
     memory: Memory,
     fences: Fences,
     weigh: bool,
+    load: LayerLoad | None,
     fails: bool,
     failing_pids: Set[int],
 ) -> ForwardDone | DeviceFault:
     """Run all rows, or fail as a whole (`fails`) and leave what they would write undefined.
-    `before`: results of the forward before; becomes those of this one."""
+    `before`: results of the forward before; becomes those of this one. `load`: what it ran beside;
+    a row that reads what that did not bring fails, and what it would write is undefined too."""
     known = dict(before)
     before.clear()
     if fails:
         for bound in rows:
             memory.unwrite(bound.table, bound.row.start, len(bound.row.tokens))
         return DeviceFault(ticket, "planned device fault")
-    results = tuple(
-        RowFault("planned row fault")
-        if bound.row.pid in failing_pids
-        else _run_row(ticket, bound, known, model, memory, fences)
-        for bound in rows
-    )
+    bad = load.bad if load is not None else frozenset[int]()
+    results: list[Sampled | RowFault | None] = []
+    for bound in rows:
+        if not bad.isdisjoint(bound.table):
+            memory.unwrite(bound.table, bound.row.start, len(bound.row.tokens))
+            results.append(RowFault("a page that it reads was not loaded"))
+        elif bound.row.pid in failing_pids:
+            results.append(RowFault("planned row fault"))
+        else:
+            results.append(_run_row(ticket, bound, known, model, memory, fences))
     before.update((bound.row.pid, result) for bound, result in zip(rows, results, strict=True))
     masses = [
         _mass(bound, memory.page_tokens) if isinstance(result, Sampled) else ()
         for bound, result in zip(rows, results, strict=True)
     ]
-    return ForwardDone(ticket, results, masses if weigh else ())
+    return ForwardDone(ticket, tuple(results), masses if weigh else ())
 
 
 def _mass(bound: BoundRow, page_tokens: int) -> tuple[float, ...]:

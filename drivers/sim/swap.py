@@ -17,6 +17,7 @@ from tokenix.drivers.ops import (
     CopyOut,
     Fetch,
     PageFetch,
+    PageIn,
     PageOut,
     PageStore,
     Store,
@@ -164,6 +165,11 @@ class CopyUnderWay:
             return CopyFailed(command.ticket, tuple(bad), "; ".join(dict.fromkeys(reasons)))
         return CopyDone(command.ticket)
 
+    def frames_of(self, indices: tuple[int, ...]) -> frozenset[int]:
+        """Of a load, the frames of some of its pages."""
+        pages = (self._command.pages[i] for i in indices)
+        return frozenset(page.pfn for page in pages if isinstance(page, PageIn))
+
     def _place(self, index: int, image: PageImage) -> None:
         memories, page = self._memories, self._command.pages[index]
         match page:
@@ -201,3 +207,20 @@ class CopyUnderWay:
     def _struck(self, kind: str) -> set[int]:
         """Indices of the pages that faults of a kind strike."""
         return struck(self._faults, kind, len(self._command.pages))
+
+
+class LayerLoad:
+    """A load by layers: when it runs, and what came of it."""
+
+    def __init__(self, copy: CopyUnderWay, begin_s: float, end_s: float) -> None:
+        self._copy = copy
+        self.begin_s = begin_s
+        self.end_s = end_s
+        self.bad: frozenset[int] = frozenset()
+        """Frames that it failed to bring."""
+
+    def finish(self) -> CopyDone | CopyFailed:
+        done = self._copy.finish()
+        if isinstance(done, CopyFailed):
+            self.bad = self._copy.frames_of(done.bad)
+        return done

@@ -57,7 +57,9 @@ class Tables:
                 writes[pfn] = bound.row.pid
         for pfn in sorted(reads & writes.keys()):
             fences.report(f"{name}: frame {pfn} is written by pid {writes[pfn]} and read by others")
-        return rows, Flight(name, Queue.COMPUTE, reads=reads, writes=writes.keys())
+        return rows, Flight(
+            name, Queue.COMPUTE, reads=reads, writes=writes.keys(), beside=command.beside
+        )
 
     def _apply_deltas(self, name: str, command: Forward, fences: Fences) -> None:
         changed: set[int] = set()

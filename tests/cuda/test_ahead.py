@@ -45,9 +45,9 @@ def bench(fake):
         done, step = [], machine.device._step
         plain = step.launch
 
-        def launch(rows, before):
+        def launch(rows, before, beside):
             done.append("launch")
-            take = plain(rows, before)
+            take = plain(rows, before, beside)
             return lambda: (done.append("take"), take())[1]
 
         step.launch = launch
@@ -105,8 +105,8 @@ def test_a_pass_is_queued_while_the_one_before_runs(bench, fake):
     machine.decode(*procs, tokens=3)  # warm, and captured
     counts, plain = [], step.launch
 
-    def launch(rows, before):
-        take = plain(rows, before)
+    def launch(rows, before, beside):
+        take = plain(rows, before, beside)
         counts.append(fake.launches)
         return take
 

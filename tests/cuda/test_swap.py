@@ -197,8 +197,8 @@ def test_copies_run_beside_a_pass(fake):
         step, queued, gate = bench.device._step, threading.Event(), threading.Event()
         launch = step.launch
 
-        def held(rows, before, launch=launch, queued=queued, gate=gate):
-            take = launch(rows, before)
+        def held(rows, before, beside, launch=launch, queued=queued, gate=gate):
+            take = launch(rows, before, beside)
             return lambda: (queued.set(), gate.wait(100), take())[2]
 
         step.launch = held

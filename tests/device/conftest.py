@@ -24,7 +24,9 @@ def sim() -> Harness:
         name="sim",
         vocab=251,
         page_tokens=4,
-        make=lambda frames, slots, page: SimDevice(frames, slots, page, vocab=251, depth=2),
+        make=lambda frames, slots, page: SimDevice(
+            frames, slots, page, vocab=251, depth=2, covers_loads=True
+        ),
         virtual=True,
         violations=violations,
         corrupt=corrupt,

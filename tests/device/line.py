@@ -46,7 +46,9 @@ class Line:
         self.flights: deque[tuple[Ticket, Sequence[Proc]]] = deque()
         self._before: list[Proc] = []
 
-    def launch(self, procs: Sequence[Proc], columns: bool = False) -> None:
+    def launch(
+        self, procs: Sequence[Proc], columns: bool = False, beside: Ticket | None = None
+    ) -> None:
         """Whoever was in the forward before goes on with it."""
         rows, machine = [], self.machine
         for proc in procs:
@@ -58,11 +60,11 @@ class Line:
                 rows.append(proc.row())
             proc.done = rows[-1].end
         deltas = tuple(delta for proc in procs for delta in proc.take_delta())
-        forward = Forward(machine.ticket(), tuple(rows), deltas)
+        forward = Forward(machine.ticket(), tuple(rows), deltas, beside=beside)
         if columns:
             by_row = [(row.pid, row.start, row.tokens[0], row.sample) for row in rows]
             decodes = Decodes(*(list(column) for column in zip(*by_row, strict=True)))
-            forward = Forward(forward.ticket, (), deltas, (), decodes)
+            forward = Forward(forward.ticket, (), deltas, (), decodes, beside=beside)
         self.flights.append((machine.submit(forward), procs))
         self._before = list(procs)
 

@@ -4,7 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tokenix.drivers.device import Device
@@ -151,11 +151,17 @@ class Machine:
                 proc.drawn.append(result)
         return list(done.results)
 
-    def start(self, *procs: Proc, chunk: int | None = None, drop: tuple[Pid, ...] = ()) -> Ticket:
+    def start(
+        self,
+        *procs: Proc,
+        chunk: int | None = None,
+        drop: tuple[Pid, ...] = (),
+        beside: Ticket | None = None,
+    ) -> Ticket:
         """Submit a forward with a row of each process and do not wait."""
         deltas = tuple(delta for proc in procs for delta in proc.take_delta())
         rows = tuple(proc.row(chunk) for proc in procs)
-        return self.submit(Forward(self.ticket(), rows, deltas, drop))
+        return self.submit(Forward(self.ticket(), rows, deltas, drop, beside=beside))
 
     def decode(self, *procs: Proc, tokens: int) -> None:
         """Forwards of all `procs` together until each has drawn `tokens` more."""
@@ -180,6 +186,10 @@ class Machine:
     def swap_in(self, *pages: tuple[int, int, int]) -> CopyDone | CopyFailed:
         """Copy (slot, generation, frame)s in."""
         return _copied(self.wait(self.submit(self.copy_in(*pages))))
+
+    def load_by_layers(self, *pages: tuple[int, int, int]) -> Ticket:
+        """Begin to copy (slot, generation, frame)s in, for forwards beside it."""
+        return self.submit(replace(self.copy_in(*pages), by_layers=True))
 
     def copy_out(self, *pages: tuple[int, int, int]) -> CopyOut:
         return CopyOut(self.ticket(), tuple(PageOut(Pfn(f), Slot(s), g) for f, s, g in pages))
