@@ -27,6 +27,7 @@ def check(kernel: Kernel) -> None:
     check_pins(memory, kernel.images.pinned_slots(), kernel.images.count_arriving())
     _check_images(kernel)
     _check_flights(kernel)
+    _check_covered(kernel)
     for process in kernel.processes.values():
         active = process.state in RESIDENT
         assert process.space.active == active, f"{process.pid} is {process.state.value}"
@@ -156,6 +157,25 @@ def _check_flights(kernel: Kernel) -> None:
             if row is not None and flight.starts[row] == at:
                 at += flight.count_tokens(row)
                 assert at <= space.mapped * space.page_tokens, f"{pid} writes to its own pages"
+
+
+def _check_covered(kernel: Kernel) -> None:
+    """Who runs, or may, misses no page but those of the load that it runs beside, alone, and those
+    behind a gap."""
+    copies = kernel.memory.copies
+    covered = copies.covered
+    if covered is not None:
+        process = kernel.processes[covered.pid]
+        assert process.state in (State.READY, State.RUNNING, State.STOPPED), "it does not wait"
+        loads = {transfer.ticket for transfer in copies.transfers.peek_on(Lane.IN)}
+        assert covered.ticket in loads, "what somebody runs beside is in flight"
+        decodes = [member for flight in kernel.flights for member in flight.decodes]
+        assert process not in decodes, "it has a prompt to compute"
+    for process in kernel.processes.values():
+        if process.state in (State.READY, State.RUNNING, State.STOPPED):
+            there = process.space.pages[: process.space.gap or None]
+            coming = {page.loading for page in there} - {None, copies.beside(process.pid)}
+            assert not coming, f"{process.pid} may run without its pages"
 
 
 def _check_images(kernel: Kernel) -> None:

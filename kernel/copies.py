@@ -7,6 +7,7 @@ What a lost page means for processes is `kernel.memory`'s business.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tokenix.drivers.device import DeviceInfo
 from tokenix.drivers.ops import (
@@ -42,6 +43,13 @@ class Landed:
     """Pages whose content did not arrive where it was needed."""
 
 
+class Covered(NamedTuple):
+    """A load by layers, and the process that may run beside it."""
+
+    pid: Pid
+    ticket: Ticket
+
+
 @dataclass(slots=True)
 class LaneStats:
     """Pages since boot."""
@@ -73,6 +81,8 @@ class Copies:
         self._new_ticket = new_ticket
         self._awaits: dict[Pid, dict[Ticket, None]] = {}
         self._frame_copies: dict[Ticket, tuple[Pfn, Pfn, Page]] = {}
+        self.covered: Covered | None = None
+        """The load in flight that a process does not wait for, as it may run beside it."""
 
     # ---- look only ----
 
@@ -91,6 +101,11 @@ class Copies:
         """Whether a copy on the lane was given up and has not ended: nor may the next one."""
         return any(transfer.abandoned for transfer in self.transfers.peek_on(lane))
 
+    def beside(self, pid: Pid) -> Ticket | None:
+        """The load that the process may run beside, if there is one."""
+        covered = self.covered
+        return covered.ticket if covered is not None and covered.pid == pid else None
+
     def queue_s(self, lane: Lane) -> float:
         """Seconds of copies in flight on the lane."""
         return self.transfers.count_pages(lane) * self.link.s_per_page(lane)
@@ -104,6 +119,21 @@ class Copies:
         """The process waits for nothing any more."""
         self._awaits.pop(pid, None)
 
+    def cover(self, pid: Pid, ticket: Ticket) -> None:
+        """The process may run beside the load, which is alone on its lane."""
+        assert self.covered is None, "another one would still be in flight"
+        self.covered = Covered(pid, ticket)
+
+    def uncover(self, pid: Pid) -> None:
+        """The process may not run beside a load any more."""
+        if self.beside(pid) is not None:
+            self.covered = None
+
+    def end_cover(self, ticket: Ticket) -> None:
+        """That load is over, or given up: nobody runs beside it any more."""
+        if self.covered is not None and self.covered.ticket == ticket:
+            self.covered = None
+
     def resolve(self, ticket: Ticket) -> list[Pid]:
         """Nobody waits for `ticket` any more. Returns who waits for nothing now."""
         arrived = []
@@ -116,7 +146,7 @@ class Copies:
 
     # ---- submitting: room was made before ----
 
-    def load(self, pages: Sequence[Page], now_s: float) -> None:
+    def load(self, pages: Sequence[Page], now_s: float, by_layers: bool = False) -> Ticket:
         """Frames for `pages`, and their content from the host tier."""
         ticket = self._new_ticket()
         items, parts = [], []
@@ -128,7 +158,8 @@ class Copies:
             self._frames.pin(pfn)
             items.append(Item(page, page.slot, pfn))
             parts.append(PageIn(page.slot, page.generation, pfn))
-        self._submit(CopyIn(ticket, tuple(parts)), Lane.IN, items, now_s)
+        self._submit(CopyIn(ticket, tuple(parts), by_layers), Lane.IN, items, now_s)
+        return ticket
 
     def copy_out(self, pages: Sequence[Page], now_s: float) -> Ticket:
         """`pages` to free slots."""
@@ -208,6 +239,7 @@ class Copies:
         transfer = self.transfers.take(done.ticket)
         assert transfer is not None, "every completion belongs to a submitted copy"
         ticket, lane = transfer.ticket, transfer.lane
+        self.end_cover(ticket)
         if not bad and not transfer.abandoned:
             took_s = now_s - transfer.submitted_s
             self.link.note(lane, len(transfer.items), took_s, transfer.ahead_pages)

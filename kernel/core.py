@@ -202,7 +202,7 @@ class Kernel(Launch):
         if process.state is not State.RUNNING:
             return
         start = flight.starts[flight.places[process.pid]]
-        if is_void(process, start):
+        if is_void(process, start) or self.memory.copies.beside(process.pid) is not None:
             self._land(process)
             return
         drawn = still_wanted(process, start + tokens, drawn)
@@ -265,9 +265,12 @@ class Kernel(Launch):
         return self.flights.popleft()
 
     def _land(self, process: Process) -> None:
-        """Its row has come back: it may be planned, and paused, unless the next pass has it too."""
+        """Its row has come back: it may be planned, and paused, unless the next pass has it too, or
+        it still waits for a load that it ran beside."""
         if not self.flights or process.pid not in self.flights[0].places:
             self.move(process, State.STOPPED if process.hold else State.READY)
+            if self.memory.await_load(process):
+                self.move(process, State.SWAPPING_IN)
 
     def _keep_running(self, streams: list[Process]) -> None:
         """Of those that are ready again, whoever the next pass has."""
@@ -371,7 +374,8 @@ class Kernel(Launch):
         state = process.state
         assert state in (State.NEW, State.SWAPPED), "only processes without frames are brought in"
         rate, deep = self.scheduler.rates.prefill_tokens_per_s, process.space.deep
-        if not self.memory.bring_in(process, rate, self.now_s):
+        most_tokens = self.scheduler.tunables.step_tokens
+        if not self.memory.bring_in(process, rate, self.now_s, most_tokens):
             self.counters.plan_misses += 1
             self.short = True
             if self.memory.awaits(process.pid):  # its slots were taken after the plan was made

@@ -54,6 +54,7 @@ class Landing(Tiers):
                 case Lane.IN | Lane.FETCH:
                     for item in transfer.items:
                         events += self.lose(item.page)
+                    self.copies.end_cover(transfer.ticket)
                 case Lane.OUT:
                     self._abandon_out(transfer)
                 case Lane.STORE:

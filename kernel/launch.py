@@ -170,7 +170,12 @@ class Launch(Lifecycle):
         ticket, dropped = self.new_ticket(), tuple(self.dropped)
         step = self.counters.steps + len(self.flights)
         weigh = self.memory.index.weighs and step % self.params.attention_every == 0
-        self.commands.append(Forward(ticket, tuple(rows), tuple(tables), dropped, columns, weigh))
+        covered = self.memory.copies.covered
+        inside = covered is not None and any(row.pid == covered.pid for row in rows)
+        beside = covered.ticket if covered is not None and inside else None
+        self.commands.append(
+            Forward(ticket, tuple(rows), tuple(tables), dropped, columns, weigh, beside)
+        )
         self.dropped.clear()
         return ticket
 

@@ -1,7 +1,8 @@
 """Memory of processes: carries out what mm/ and swap/ decide.
 
 fetch       SWAPPED -> pages in the swap file rise to the host tier (FETCHING -> SWAPPED)
-bring_in    NEW or SWAPPED -> all pages have frames (READY), or are being loaded (SWAPPING_IN)
+bring_in    NEW or SWAPPED -> all pages have frames (READY), or are being loaded (SWAPPING_IN, or
+            READY if it may run beside the load)
 pause       frames become reclaimable; dirty pages are copied out first (SWAPPING_OUT)
 grow        one more page for a process that runs
 fork        share full pages, copy the tail
@@ -41,18 +42,27 @@ class Memory(Landing):
         if process.space.active:
             process.space.pause()
         self.copies.forget(process.pid)
+        self.copies.uncover(process.pid)
         del self._processes[process.pid]
 
-    def bring_in(self, process: Process, prefill_tokens_per_s: float, now_s: float) -> bool:
-        """Give every page of the process a frame, with room to grow; all or nothing.
+    def bring_in(
+        self,
+        process: Process,
+        prefill_tokens_per_s: float,
+        now_s: float,
+        most_tokens: int = 0,
+    ) -> bool:
+        """Give every page of the process a frame, with room to grow; all or nothing. `most_tokens`:
+        of a pass that it may be in while pages are loaded; 0: it waits for them.
 
-        `awaits(pid)` tells afterwards whether content is still being loaded; after False, whether
-        pages are on their way up from the swap file.
+        `awaits(pid)` tells afterwards whether it waits for content that is still being loaded;
+        after False, whether pages are on their way up from the swap file.
         """
         space = process.space
         assert not space.active, "only paused processes are brought in"
         costs = self._costs(prefill_tokens_per_s)
-        way = self._choose_restore(process, costs)
+        beside = self._is_covered(process, space.missing, most_tokens, costs)
+        way = self._choose_restore(process, costs, beside)
         if space.deep:
             self._raise(process, now_s)
             return False
@@ -76,13 +86,19 @@ class Memory(Landing):
             process.furthest = max(process.furthest, gap * space.page_tokens)
             for page in space.open_gap(first, gap):
                 self.drop_copies(page)
+        covered = alike is None and self._is_covered(process, len(absent), most_tokens, costs)
         if absent:
-            self.copies.load(absent, now_s)
+            ticket = self.copies.load(absent, now_s, covered)
             process.usage.swapped_in_bytes += len(absent) * self.info.frame_bytes
         space.grow(growth)
         if alike is not None:
             self.copies.copy_frame(alike[0], space.adopt(alike[1]))
             process.usage.cached_tokens += alike[1]
+        if covered:
+            process.way = "covered"
+            self.copies.cover(process.pid, ticket)
+            self.settle_in(process)
+            return True
         tail = space.end // space.page_tokens
         for vpn, page in enumerate(space.pages):
             if page.loading is not None and not gap:
@@ -91,6 +107,28 @@ class Memory(Landing):
                 self.copies.wait_for(process.pid, page.leaving)
         if not self.awaits(process.pid):
             self.settle_in(process)
+        return True
+
+    def _is_covered(self, process: Process, missing: int, most_tokens: int, costs: Costs) -> bool:
+        """Whether it may run while so many pages are loaded: nothing else is on its way to it, or
+        on that lane, and its next pass is long enough."""
+        space, tokens = process.space, min(process.todo_tokens, most_tokens)
+        if not (self.info.covers_loads and missing and tokens > 1) or space.gap:
+            return False
+        if self.copies.transfers.peek_on(Lane.IN) or not costs.is_covered(missing, tokens):
+            return False
+        written = space.pages[space.computed // space.page_tokens :]
+        return all(page.loading is None for page in space.pages) and all(
+            page.leaving is None for page in written
+        )
+
+    def await_load(self, process: Process) -> bool:
+        """It is not in a pass any more: whether it must wait for a load that it ran beside."""
+        ticket = self.copies.beside(process.pid)
+        if ticket is None:
+            return False
+        self.copies.uncover(process.pid)
+        self.copies.wait_for(process.pid, ticket)
         return True
 
     def awaits(self, pid: Pid) -> bool:
@@ -135,9 +173,10 @@ class Memory(Landing):
         known = process.space.gap or len(pages)  # what is behind a gap may still be loading
         if keep == known:
             return None
-        frames = []
+        frames, beside = [], self.copies.beside(process.pid)
         for page in pages[keep:known]:
-            assert page.pfn is not None and page.loading is None, "a running process is resident"
+            there = page.loading is None or page.loading == beside
+            assert page.pfn is not None and there, "a running process is resident"
             frames.append(page.pfn)
         process.table_known = known
         process.table_sent = True
@@ -153,6 +192,7 @@ class Memory(Landing):
         keep = keep and self.copies.host.total > 0
         self.truncate(process, space.pages_for(space.computed) if keep else 0)
         space.pause()
+        self.copies.uncover(process.pid)
         process.table_known = 0
         dirty: list[tuple[int, Page]] = []
         for vpn, page in enumerate(space.pages):
@@ -282,12 +322,13 @@ class Memory(Landing):
             prefill_tokens_per_s=prefill_tokens_per_s,
         )
 
-    def _choose_restore(self, process: Process, costs: Costs) -> Restore:
-        """Drops what is computed again at the end."""
+    def _choose_restore(self, process: Process, costs: Costs, covered: bool = False) -> Restore:
+        """Drops what is computed again at the end. `covered`: loading takes no time."""
         space = process.space
         if not space.missing:
             return Restore(0.0)
-        way = choose_restore(space.pages, space.computed, space.page_tokens, costs, self.restore)
+        kind = "swap-in" if covered and self.restore == "auto" else self.restore
+        way = choose_restore(space.pages, space.computed, space.page_tokens, costs, kind)
         if way.cut is not None:
             self.truncate(process, way.cut)
         return way

@@ -51,7 +51,8 @@ class Process:
     table_sent: bool = False
     """Whether the device has ever been told of its block table."""
     way: str = ""
-    """How it got its memory last: swap-in, recompute, split (`swap.restore`)."""
+    """How it got its memory last: swap-in, recompute, split (`swap.restore`); covered: by a load
+    that it may run beside."""
     furthest: int = 0
     """The most tokens whose KV it had computed when it lost some; below it, computing is computing
     again."""

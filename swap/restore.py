@@ -40,6 +40,11 @@ class Costs:
     def compute_s(self, tokens: int) -> float:
         return tokens / max(self.prefill_tokens_per_s, 1e-9)
 
+    def is_covered(self, host_pages: int, tokens: int) -> bool:
+        """Whether a pass of so many tokens, layer by layer beside the load of so many pages, takes
+        no longer than without it, but for the first layers: nobody else in it has to wait then."""
+        return self.load_s(host_pages, 0) <= self.compute_s(tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Restore:

@@ -17,7 +17,7 @@ import pytest
 
 from tokenix.drivers.cuda import rates
 from tokenix.drivers.ops import CopyIn, CopyOut, Forward
-from tokenix.kernel.calls import Signal, Sysctl
+from tokenix.kernel.calls import Signal, Spawn, Sysctl, Write
 from tokenix.kernel.params import Params
 from tokenix.sched.entity import Qos, Reader
 from tokenix.sched.tunables import Tunables
@@ -164,3 +164,32 @@ def test_the_planner_has_the_rates_measured_at_boot(fake, pace):
     assert found["rates.prefill_tokens_per_s"] == pytest.approx(prefill_tokens_per_s)
     assert found["rates.in_s_per_page"] == pytest.approx(pace.in_page_s)
     assert found["rates.out_s_per_page"] == pytest.approx(pace.out_page_s)
+
+
+def second_turn(leaves):
+    """All that was said, how long the second turn's first token took, and pages to load for it."""
+    machine = boot(24, Pace(pass_s=0.021, in_page_s=0.01, out_page_s=0.01))
+    pid = machine.call(Spawn(tuple(words(70, rig.TINY.vocab_tokens)), max_tokens=4, keep_open=True))
+    machine.follow(pid)
+    speak(machine, pid, 4)
+    if leaves:
+        pause(machine, pid)
+    process, began_s = machine.process(pid), machine.now_s
+    pages = process.space.missing
+    machine.call(Write(pid, tuple(words(60, rig.TINY.vocab_tokens, 1)), eof=True))
+    if leaves:
+        signal(machine, pid, Signal.CONT)
+    speak(machine, pid, 5)
+    took_s = machine.now_s - began_s
+    machine.run()
+    machine.device.close()
+    return machine.output[pid], took_s, pages
+
+
+def test_a_turn_is_computed_while_those_before_it_are_loaded(fake):
+    """The shorter of the two takes no time, but for the load of the first layers."""
+    said, took_s, pages = second_turn(leaves=True)
+    expected, alone_s, nothing = second_turn(leaves=False)
+    assert (pages, nothing) == (5, 0)
+    assert said == expected
+    assert took_s == pytest.approx(alone_s + pages * 0.01 / 8, abs=1e-3)

@@ -13,6 +13,7 @@ from tokenix.drivers.cuda import rates
 from tokenix.drivers.cuda.arena import FrameShape
 from tokenix.drivers.cuda.kernels.abi import PAGE_TOKENS
 from tokenix.drivers.ops import CopyIn, CopyOut, Forward, Poison
+from tokenix.drivers.sim.costs import beside_s
 from tokenix.tests.cuda import fake as fakes
 from tokenix.tests.cuda import rig
 
@@ -76,6 +77,8 @@ class TimedDevice:
         self._due = {kind: deque() for kind in (Forward, CopyIn, CopyOut)}
         """Of each engine: when it will be done, and with which ticket."""
         self._free_s = dict.fromkeys(self._due, 0.0)
+        self._load_s = 0.0, 0.0
+        """Begin and end of the last load."""
         self.watch = lambda command, now_s: None
         """Called with what is submitted, before it is."""
         self._device.set_wake(self._take)
@@ -95,7 +98,12 @@ class TimedDevice:
         self.watch(command, now_s)
         if not isinstance(command, Poison):
             kind = type(command) if type(command) in self._due else Forward
-            done_s = max(now_s, self._free_s[kind]) + self._cost_s(command)
+            begin_s = max(now_s, self._free_s[kind])
+            done_s = begin_s + self._cost_s(command)
+            if kind is Forward and getattr(command, "beside", None) is not None:
+                done_s = beside_s(begin_s, self._cost_s(command), *self._load_s)
+            elif kind is CopyIn:
+                self._load_s = begin_s, done_s
             self._free_s[kind] = done_s
             self._due[kind].append((done_s, command.ticket))
         self._device.submit(command, now_s)
