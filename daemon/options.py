@@ -115,9 +115,9 @@ class ServeOptions:
     weights: Annotated[str, Parameter(help=f"How weights are kept: {', '.join(WEIGHT_KINDS)}.")] = (
         "auto"
     )
-    weight_cache: Annotated[
-        bool, Parameter(help="Keep packed weights for the next start (driver cpu).")
-    ] = True
+    no_weight_cache: Annotated[
+        bool, Parameter(help="Keep no packed weights for the next start (driver cpu).")
+    ] = False
     driver: Annotated[str, Parameter(help="Device driver: cpu or cuda.")] = "cpu"
     tensor_parallel: Annotated[
         Whole, Parameter(help="GPUs that compute the model together (driver cuda).")

@@ -31,7 +31,11 @@ def machine_options(options: ServeOptions) -> dict[str, Any]:
     names = (
         "driver", "tensor_parallel", "policy", "device_pages", "host_pages", "page_tokens",
         "kv_dtype", "weights", "threads", "swap_dir", "swap_bytes", "image_dir", "swap_resume",
-        "weight_cache",
     )  # fmt: skip
     found = {name: getattr(options, name) for name in names}
-    return {**found, "params": options.kernel, "tunables": options.sched}
+    return {
+        **found,
+        "weight_cache": not options.no_weight_cache,
+        "params": options.kernel,
+        "tunables": options.sched,
+    }

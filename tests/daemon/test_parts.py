@@ -27,7 +27,7 @@ from tokenix.daemon.places import check_places
 from tokenix.daemon.service import Service
 from tokenix.daemon.settings import gateway_settings
 from tokenix.daemon.signalpipe import SignalPipe
-from tokenix.daemon.validity import check_options
+from tokenix.daemon.validity import check_options, machine_options
 from tokenix.gateway.garbage import keep_loaded
 from tokenix.gateway.logs import bridge_logging, open_log
 from tokenix.syscalls.types import TraceEvent
@@ -83,6 +83,11 @@ def test_nothing_but_a_socket_is_replaced_by_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="is there and is no socket"):
         check_places(notes, ServeOptions())
     assert notes.read_text() == "kept"
+
+
+def test_packed_weights_are_kept_unless_said_otherwise() -> None:
+    for none in (False, True):
+        assert machine_options(ServeOptions(no_weight_cache=none))["weight_cache"] is not none
 
 
 def test_a_full_disk_is_found_before_a_model_is_loaded(
