@@ -202,9 +202,11 @@ def _map(file: int, size_bytes: int) -> Array | None:
     kept = np.frombuffer(data, np.uint8)
     size = int.from_bytes(data[-_END_BYTES:][:8], "little")
     parts = -(-size // PART_BYTES)
-    tail = data[size:-_SEAL_BYTES]
-    if len(data) != size + 8 * parts + _END_BYTES or data[-_SEAL_BYTES:] != _seal(tail):
+    if len(data) != size + 8 * parts + _END_BYTES:
         raise ValueError("cut off or damaged")
+    tail = data[size:-_SEAL_BYTES]
+    if data[-_SEAL_BYTES:] != _seal(tail):
+        raise ValueError("damaged")
     if size != size_bytes or tail[-_KEY_BYTES:] != _key():
         return None
 

@@ -5,6 +5,7 @@ import os
 import resource
 import threading
 import time
+import tracemalloc
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -88,6 +89,23 @@ def test_pieces_wait_until_somebody_can_take_them():
 
     pieces.pack_all(jobs())
     assert open_now[0] == 0 and most[0] <= 3 * pieces.get_threads()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packing_takes_the_memory_of_some_pieces(kind, monkeypatch):
+    """Beside the result, which is not counted here: it is mapped."""
+    config = replace(TINY, vocab_tokens=20_000)
+    weights = QuantizedWeights(config)
+    monkeypatch.setattr(pieces, "PIECE_NUMBERS", 1 << 14)
+    monkeypatch.setattr(pieces, "get_threads", lambda: 2)
+    pack_as(kind, config, weights)  # what is imported and compiled, is so
+    tracemalloc.start()
+    try:
+        pack_as(kind, config, weights)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < config.vocab_tokens * config.hidden  # whole, it takes 6 to 18 bytes of each
 
 
 @pytest.mark.parametrize("kind", KINDS)
