@@ -77,6 +77,9 @@ def simulate(
     fill: Annotated[bool, Parameter(help="Begin as after hours: streams under way.")] = False,
     drain: Annotated[Patience, Parameter(help="Seconds a run may go on after them.")] = 1500.0,
     prefix_cache: Annotated[bool, Parameter(help="Share equal prefixes (hash ids).")] = False,
+    wait_loads: Annotated[
+        bool, Parameter(help="Compute no prompt while what is before it is loaded.")
+    ] = False,
     tenants: Annotated[bool, Parameter(help="The trace's clients are tenants.")] = False,
     weight: Annotated[
         list[str] | None, Parameter(help="Of a tenant's share, NAME=NUMBER; implies --tenants.")
@@ -104,7 +107,8 @@ def simulate(
         seed=seed, sample=sample,
         warmup=warmup, fill=fill, drain=drain, hidden=hidden, copy_contention=copy_contention,
         weights=_settings("--weight", weight or []),
-        prefix_cache=prefix_cache, tenants=tenants, tunables=_settings("--set", set_ or []),
+        prefix_cache=prefix_cache, wait_loads=wait_loads, tenants=tenants,
+        tunables=_settings("--set", set_ or []),
     )  # fmt: skip
     return simulate_all(plan, as_json=json, plot=plot, jobs=jobs)
 

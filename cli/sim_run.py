@@ -61,6 +61,7 @@ class SimPlan:
     copy_contention: float | None
     weights: dict[str, float]
     prefix_cache: bool
+    wait_loads: bool
     tenants: bool
     tunables: dict[str, float]
 
@@ -71,7 +72,7 @@ class SimPlan:
                 SimOptions(
                     self.device, self.model, policy, self.tp, self.kv_pages, self.kv_gb,
                     self.link_gbps, self.copy_contention, self.host_pools, self.file_pools,
-                    self.prefix_cache, self.tunables, self.weights, catalog,
+                    self.prefix_cache, self.tunables, self.weights, catalog, not self.wait_loads,
                 ),
                 Window(scale, self.start, self.duration, self.seed, self.sample),
                 reader, self.declared, tenants=self.tenants or bool(self.weights),

@@ -77,6 +77,8 @@ class SimOptions:
     weights: Mapping[str, float] = field(default_factory=dict)
     """Of tenants; 1 for those that are not named."""
     catalog: Catalog = field(default_factory=builtin)
+    cover_loads: bool = True
+    """Prompts are computed while what is before them is loaded (of one GPU, as its driver does)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class SimMachine:
             ),
             name=f"{options.tp} x {self.roofline.gpu.name}",
             copy_contention=self.roofline.copy_contention,
+            covers_loads=options.cover_loads and options.tp == 1,
         )
         params = Params(pipe_tokens=UNBOUNDED, prefix_cache=options.prefix_cache)
         if not swaps:  # as the engines that these policies model: cached until it is overwritten

@@ -22,7 +22,7 @@ from tokenix.kernel.calls import Principal, Spawn
 from tokenix.kernel.event import Call, Event, Reply
 from tokenix.kernel.params import Params
 from tokenix.mm.ids import Ticket
-from tokenix.syscalls.simulation import SimMachine, SimOptions
+from tokenix.syscalls.simulation import VOCAB, SimMachine, SimOptions
 from tokenix.tests.bench_sim.worlds import make_setup, make_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +85,30 @@ def test_contention_is_the_devices_unless_it_is_given() -> None:
     for given, slows in ((None, True), (0.0, False)):
         machine = SimMachine(SimOptions(copy_contention=given))
         assert (machine.roofline.copy_contention > 0) is slows
+
+
+def test_a_prompt_is_computed_while_what_is_before_it_is_loaded() -> None:
+    """The load is hidden behind a longer prompt, unless that is switched off."""
+    known, other = tuple(range(4000)), tuple(i % VOCAB for i in range(6000, 0, -1))
+    waited_s = []
+    for covers, tp in ((True, 1), (False, 1), (True, 2)):
+        machine = SimMachine(
+            SimOptions(
+                prefix_cache=True, kv_pages=400, link_gb_per_s=10.0, tp=tp, cover_loads=covers
+            )
+        )
+        times = []
+        for prompt in (known, other, (*known, *range(2000))):
+            machine.spawn(prompt, max_tokens=1)
+            began_s = machine.now_s
+            machine.advance(began_s + 20.0)
+            (ended,) = machine.take_ended()
+            times.append(ended.times_s[0] - began_s)
+        assert ended.cached_host_tokens > 3000
+        waited_s.append(times[-1])
+    link_s = ended.cached_host_tokens * machine.roofline.model.kv_token_bytes / 10e9
+    assert waited_s[1] - waited_s[0] == pytest.approx(7 / 8 * link_s, rel=0.05)
+    assert waited_s[2] > link_s, "of several GPUs as one"
 
 
 def test_weights_of_tenants_reach_the_scheduler() -> None:

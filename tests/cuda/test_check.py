@@ -177,6 +177,7 @@ def test_a_model_is_measured(fake, report):
     assert all(value > 0 for value in found.values())
     for name in ("decode, batch 2: times the roofline", "64 tokens in", "prefill",
                  "in by layers, page by page: times the link's",
+                 "16 tokens behind 64 that are loaded, layer by layer beside the load",
                  "plain torch, batch 1: times ours"):  # fmt: skip
         assert name in found
     assert (fake.used_bytes, rig.failures()) == (0, [])

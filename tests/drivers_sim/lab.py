@@ -42,6 +42,7 @@ class Lab(Machine):
             max_context_tokens=max_context_tokens,
             seed=seed,
             strict_poison=strict_poison,
+            covers_loads=True,
         )
         super().__init__(
             Harness("sim", VOCAB, PAGE, lambda frames, slots, page: self.sim, virtual=True)

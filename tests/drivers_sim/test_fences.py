@@ -227,11 +227,37 @@ def _ticket_in_use(lab: Lab) -> None:
     lab.submit(Forward(ticket, ()))
 
 
+def _a_forward_beside_a_load_that_is_none(lab: Lab) -> None:
+    proc = lab.story([0, 1, 2, 3])
+    lab.swap_out((0, 0, 1))
+    load = lab.submit(lab.copy_in((0, 1, 9)))
+    proc.move([9, 1, 2, 3])
+    lab.start(proc, beside=load)
+
+
+def _a_forward_that_does_not_name_the_load_beside_it(lab: Lab) -> None:
+    proc = lab.story([0, 1, 2, 3])
+    lab.swap_out((0, 0, 1))
+    lab.load_by_layers((0, 1, 9))
+    proc.move([9, 1, 2, 3])
+    lab.start(proc)
+
+
+def _a_load_by_layers_behind_another(lab: Lab) -> None:
+    lab.story([0, 1, 2, 3])
+    lab.swap_out((0, 0, 1))
+    lab.submit(lab.copy_in((0, 1, 9)))
+    lab.load_by_layers((0, 1, 10))
+
+
 BREACHES: list[tuple[Breach, str]] = [
     (_forward_writes_what_is_copied_out, "writes frame 2 that unfinished CopyOut"),
     (_copy_out_reads_what_a_forward_writes, "reads frame 2 that unfinished Forward"),
     (_copy_in_fills_what_a_forward_reads, "writes frame 1 that unfinished Forward"),
     (_forward_reads_what_is_copied_in, "reads frame 9 that unfinished CopyIn"),
+    (_a_forward_beside_a_load_that_is_none, "is no unfinished load by layers"),
+    (_a_forward_that_does_not_name_the_load_beside_it, "reads frame 9 that unfinished CopyIn"),
+    (_a_load_by_layers_behind_another, "by layers behind another load"),
     (_copy_in_fills_what_is_copied_out, "writes frame 1 that unfinished CopyOut"),
     (_copy_in_reads_a_slot_being_written, "reads slot 1 that unfinished CopyOut"),
     (_copy_out_writes_a_slot_being_read, "writes slot 0 that unfinished CopyIn"),

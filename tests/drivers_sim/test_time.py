@@ -6,6 +6,7 @@ import pytest
 
 from tokenix.drivers.ops import CopyFrame, CopyIn, CopyOut, Forward
 from tokenix.drivers.sim import CostModel, SimDevice
+from tokenix.drivers.sim.costs import beside_s
 from tokenix.mm.ids import Pfn
 from tokenix.tests.drivers_sim.lab import Lab
 
@@ -31,6 +32,34 @@ def test_queues_do_not_wait_for_each_other(lab: Lab) -> None:
     fast = lab.submit(Forward(lab.ticket(), ()))
     assert [done.ticket for done in lab.pass_s(3.0)] == [fast, medium, slow]
     assert lab.now_s == start_s + 3.0
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "took_s", "load", "end_s"),
+    [
+        (0.0, 8.0, (0.0, 4.0), 8.5),
+        (0.0, 4.0, (0.0, 8.0), 8.5),
+        (4.0, 8.0, (0.0, 8.0), 12.0),
+        (0.0, 8.0, (4.0, 8.0), 12.5),
+        (9.0, 8.0, (0.0, 8.0), 17.0),
+    ],
+)
+def test_groups_of_layers_wait_for_their_part_of_a_load(
+    begin_s: float, took_s: float, load: tuple[float, float], end_s: float
+) -> None:
+    """The longer of the two, and an eighth of the other one."""
+    assert beside_s(begin_s, took_s, *load) == end_s
+
+
+def test_a_forward_beside_a_load_ends_behind_it(lab: Lab) -> None:
+    proc = lab.story(range(8), prompt=range(1, 30))
+    lab.swap_out(*((i, i, 1) for i in range(6)))
+    start_s = lab.now_s
+    load = lab.load_by_layers(*((i, 1, 10 + i) for i in range(6)))
+    proc.move([10, 11, 12, 13, 14, 15, 6, 7])
+    forward = lab.start(proc, beside=load)
+    assert [done.ticket for done in lab.drain(2)] == [load, forward]
+    assert lab.now_s == start_s + 6.0 + 1 / 8
 
 
 def test_ties_complete_in_order_of_tickets(lab: Lab) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenix.drivers.cuda.check.bench import Bench
+from tokenix.drivers.cuda.check.beside import check_beside
 from tokenix.drivers.cuda.check.kernels import measure_memory
 from tokenix.drivers.cuda.check.report import Report
 from tokenix.drivers.cuda.check.setup import Setup
@@ -222,6 +223,7 @@ def _swap(report: Report, bench: Bench, setup: Setup, pages: int, steps: dict[in
     tail_s = [bench.copy(CopyOut(bench.ticket(), last)) for _ in range(20)]
     most = min(steps.values()) * 1e3 if setup.real and steps else None
     report.add("the last page of a preempted stream, p95", _p95(tail_s) * 1e3, "ms", most=most)
+    check_beside(report, bench, back, setup.swapped_tokens // 4, setup.real)
 
 
 def measure_link(device: CudaDevice, first: int, size: int) -> tuple[float, float]:
@@ -245,8 +247,8 @@ def measure_link(device: CudaDevice, first: int, size: int) -> tuple[float, floa
 def _layers_in(
     report: Report, device: CudaDevice, setup: Setup, first: int, pages: int, link_s: float
 ) -> None:
-    """What it would cost to bring a stream layer by layer, of neighbouring pages and of pages that
-    are none; and how long a prompt computes for as long as a whole stream is loaded."""
+    """What it costs to bring a stream layer by layer (the driver brings several at a time), of
+    neighbouring pages and of pages that are none; and which prompt takes as long as the load."""
     driver, arena, stream = device._driver, device._arena, device._stream
     stride, layer = arena.shape.stride_bytes, 4 * arena.shape.layer_words
     frames, slots = arena.at(first), pinned_address(device._slots.memory)
