@@ -48,15 +48,15 @@ def by_row(scales: npt.NDArray[np.float32], shape: tuple[int, ...]) -> Any:
 
 
 def dequantize_fp8(
-    codes: npt.NDArray[np.uint8], scales: npt.NDArray[np.float32]
+    codes: npt.NDArray[np.uint8], scales: npt.NDArray[np.float32], first: int, last: int
 ) -> npt.NDArray[np.float32]:
-    """float32 [out, in] of codes [out, in]."""
-    numbers: npt.NDArray[np.float32] = NUMBERS[codes]
+    """Rows first..last-1 of codes [out, in], fewer at the end; float32 [rows, in]."""
+    numbers: npt.NDArray[np.float32] = NUMBERS[codes[first:last]]
     rows = by_row(scales, codes.shape)
     if rows is not None:
-        numbers *= rows[:, None]
+        numbers *= rows[first:last, None]
     else:
-        spread = scales.repeat(_BLOCK, axis=0)[: codes.shape[0]]
+        spread = scales[np.arange(len(codes))[first:last] // _BLOCK]
         numbers *= spread.repeat(_BLOCK, axis=1)[:, : codes.shape[1]]
     return numbers
 

@@ -58,14 +58,21 @@ class GgufWeights:
         A vector is one row. The array is a read-only view of the file, except q and k of permuted
         architectures, which are copies with their rows in half-split order.
         """
+        return self.rows(name, 0, self._shapes[name][0])
+
+    def rows(self, name: str, first: int, last: int) -> tuple[str, npt.NDArray[np.uint8]]:
+        """Keeps `RowWeights`. KeyError if there is none."""
         shape = self._shapes[name]
         info = self._header.tensors[gguf_name(name)]
         data = np.frombuffer(self._header.data, np.uint8, info.size_bytes, info.start)
         heads = self._permuted_heads.get(split_layer(name)[1])
         if heads is None:
-            return info.type.name, data.reshape(shape[0] if len(shape) == 2 else 1, -1)
-        rows = data.reshape(shape[0], -1)[half_split_rows(shape[0], heads)]
-        return info.type.name, rows if len(shape) == 2 else rows.reshape(1, -1)
+            raw = data.reshape(shape[0] if len(shape) == 2 else 1, -1)
+            return info.type.name, raw[first:last]
+        order, stored = half_split_rows(shape[0], heads), data.reshape(shape[0], -1)
+        if len(shape) == 2:
+            return info.type.name, stored[order[first:last]]
+        return info.type.name, stored[order].reshape(1, -1)[first:last]
 
 
 def half_split_rows(rows: int, heads: int) -> npt.NDArray[np.intp]:

@@ -71,12 +71,17 @@ class HfWeights:
     def quantized(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
         """("F32" | "F16" | "BF16", raw bytes uint8 [out, bytes per row]), a read-only view of the
         file; of fp8 a new array, as "F32". A vector is one row. KeyError if there is none."""
+        return self.rows(name, 0, self._shapes[name][0])
+
+    def rows(self, name: str, first: int, last: int) -> tuple[str, npt.NDArray[np.uint8]]:
+        """Keeps `RowWeights`. KeyError if there is none."""
         shape = self._shapes[name]
         tensor = self._stored[name]
         raw = tensor.raw().reshape(shape[0] if len(shape) == 2 else 1, -1)
         if name in self._scales:
-            return "F32", fp8.dequantize_fp8(raw, self._scales[name]).view(np.uint8)
-        return tensor.dtype, raw
+            numbers = fp8.dequantize_fp8(raw, self._scales[name], first, last)
+            return "F32", numbers.view(np.uint8)
+        return tensor.dtype, raw[first:last]
 
     def fp8(self, name: str) -> CodedMatrix | None:
         """A matrix of e4m3 as it is in the file; None if it is not, or its rows have several

@@ -50,6 +50,16 @@ class Weights(Protocol):
 
 
 @runtime_checkable
+class RowWeights(Protocol):
+    """Weights that give some rows of a matrix without reading or making the others."""
+
+    def rows(self, name: str, first: int, last: int) -> tuple[str, npt.NDArray[np.uint8]]:
+        """Rows first..last-1 of `Weights.quantized`, fewer at the end. KeyError if there is
+        none."""
+        ...
+
+
+@runtime_checkable
 class Fp8Weights(Protocol):
     """Weights that may lie in their file in 8 bits."""
 

@@ -9,12 +9,13 @@ the memory of its result and of the few pieces that are in work.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from tokenix.drivers.cpu.jit import Array
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.team import get_threads
-from tokenix.models.weights import Weights
+from tokenix.models.weights import RowWeights, Weights
 
 PIECE_NUMBERS = 1 << 19
 """About. Each takes some ten bytes meanwhile, and a few thousandths of a second."""
@@ -37,10 +38,18 @@ class Piece(NamedTuple):
 
 def cut(weights: Weights, name: str, inputs: int) -> Iterator[Piece]:
     """A matrix [out, inputs] from its first row to its last."""
-    kind, raw = weights.quantized(name)
+    take = partial(weights.rows, name) if isinstance(weights, RowWeights) else _whole(weights, name)
     rows = max(1, PIECE_NUMBERS // inputs // LANES) * LANES
-    for first in range(0, len(raw), rows):
-        yield Piece(name, kind, raw[first : first + rows])
+    first = 0
+    while len((piece := Piece(name, *take(first, first + rows))).raw):
+        yield piece
+        first += rows
+
+
+def _whole(weights: Weights, name: str) -> Callable[[int, int], tuple[str, Array]]:
+    """`RowWeights.rows` of weights that have matrices at hand."""
+    kind, raw = weights.quantized(name)
+    return lambda first, last: (kind, raw[first:last])
 
 
 def pack_all(jobs: Iterable[Callable[[], None]]) -> None:

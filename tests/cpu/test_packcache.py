@@ -62,6 +62,20 @@ def test_pieces_of_any_size_are_packed_to_the_same_bits(kind, monkeypatch):
     assert same(found[0], found[2]) and same(found[1], found[2])
 
 
+@pytest.mark.parametrize("kind", ["native", "bf16"])
+def test_rows_are_asked_for_where_they_are_to_be_had(kind, monkeypatch):
+    """So that nobody makes all of a matrix, such as a file in fp8 would have to."""
+
+    class Rows(Closed):
+        def rows(self, name, first, last):
+            found, raw = QuantizedWeights.quantized(self, name)
+            return found, raw[first:last]
+
+    expected = pack_as(kind)
+    monkeypatch.setattr(pieces, "PIECE_NUMBERS", 5000)
+    assert same(expected, pack_as(kind, weights=Rows(TINY)))
+
+
 def test_what_cannot_be_packed_is_said_by_the_first_that_cannot(monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_NUMBERS", 1)
     weights = QuantizedWeights(replace(TINY, vocab_tokens=2000))

@@ -84,6 +84,9 @@ def test_a_checkpoint_in_fp8_is_read(tmp_path, scales_of, key, method):
     kind, raw = weights.quantized("layers.0.o")
     assert kind == "F32" and raw.shape == (CFG.hidden, 4 * CFG.hidden)
     assert weights.kind("layers.0.o") == "F8_E4M3"
+    for first in range(0, CFG.hidden, 48):  # across blocks of 128
+        some_kind, some = weights.rows("layers.0.o", first, first + 48)
+        assert some_kind == kind and (some == raw[first : first + 48]).all()
     found = weights.fp8("layers.0.k")
     if scales_of is blocks:
         assert found is None, "a row has several scales"

@@ -47,6 +47,10 @@ def test_dequantization_is_that_of_gguf(tmp_path, kind):
         assert raw_kind == weights.kind(name) == kind
         np.testing.assert_array_equal(raw, blocks.view(np.uint8).reshape(len(blocks), -1)[rows])
         np.testing.assert_array_equal(weights.float32(name), whole[rows])
+        for first in range(0, len(raw) + 48, 48):  # across heads, and beyond the end
+            some_kind, some = weights.rows(name, first, first + 48)
+            assert some_kind == kind
+            np.testing.assert_array_equal(some, raw[first : first + 48])
 
 
 @pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
