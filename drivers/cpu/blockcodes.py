@@ -1,10 +1,8 @@
-"""A block of weights in registers: where formats differ, for all that reads packed weights.
+"""Weights in registers: where formats differ, for all that reads them packed.
 
-read_block(b, form, at)
-    codes    8 registers, [16 rows][4 steps of k] of unsigned bytes, for quads 0 to 7
-    scale    16 float32
-    low      likewise, or None
-    sizes    16 int32 for each part of the block that has sizes of its own: two, or none
+read_codes(b, form, at)      of a block: 8 registers, [16 rows][4 steps of k] of unsigned bytes,
+                             for quads 0 to 7
+read_numbers(b, form, at)    of the pair of blocks that begins there
 """
 
 from typing import Any, NamedTuple
@@ -13,48 +11,47 @@ from llvmlite import ir
 from numba.core import types
 
 from tokenix.drivers.cpu.blocks import (
+    BLOCK,
+    BLOCK_BYTES,
     BYTES,
     CODE_BYTES,
-    FIVES,
+    DROPPED,
     FORMS,
-    NIBBLES,
+    LOW_STEP,
     QUADS,
+    SCALE_STEP,
     SIXES,
     UPPER_BITS,
+    ZEROS,
 )
 from tokenix.drivers.cpu.jit import intrinsic
-from tokenix.drivers.cpu.lanes import F16, I8, LANES, VF32, VI32, fill, load, store, switch
-
-ZEROS = {SIXES: 32, BYTES: 128}
-"""What the codes of a format without lows are too large by."""
+from tokenix.drivers.cpu.lanes import I32, LANES, VF32, VI32, fill, load, shift, store, switch
 
 _REGISTER = 64
-_VF16, _VI8 = ir.VectorType(F16, LANES), ir.VectorType(I8, LANES)
 
 
-class Block(NamedTuple):
-    """Emitted values, as above."""
+class Numbers(NamedTuple):
+    """Emitted values of a pair, int16 [16 rows][2] as int32 [16 rows]."""
 
-    codes: list[Any]
-    scale: Any
-    low: Any
-    sizes: list[Any]
-
-
-def read_block(b: Any, form: int, at: Any) -> Block:
-    """The block at an address."""
-    numbers = CODE_BYTES[form]
-    scale = b.fpext(load(b, _VF16, at, numbers, 2 * LANES), VF32)
-    low, sizes = None, []
-    if form in (NIBBLES, FIVES):
-        low = b.fpext(load(b, _VF16, at, numbers + 2 * LANES, 2 * LANES), VF32)
-    elif form == SIXES:
-        places = (numbers + 2 * LANES, numbers + 3 * LANES)
-        sizes = [b.sext(load(b, _VI8, at, place, LANES), VI32) for place in places]
-    return Block(_read_codes(b, form, at), scale, low, sizes)
+    scales: list[Any]
+    """One: of the two blocks; SIXES two: of the halves of each."""
+    lows: Any
+    """Of the two blocks, or None."""
 
 
-def _read_codes(b: Any, form: int, at: Any) -> list[Any]:
+def read_numbers(b: Any, form: int, at: Any) -> Numbers:
+    """Of the pair at an address."""
+    places = [CODE_BYTES[form], BLOCK_BYTES[form] + CODE_BYTES[form]]
+    if form == BYTES:
+        eight = ir.VectorType(I32, LANES // 2)
+        halves = [load(b, eight, at, place, 32) for place in places]
+        return Numbers([b.shuffle_vector(*halves, ir.Constant(VI32, list(range(LANES))))], None)
+    first, second = (load(b, VI32, at, place, 32) for place in places)
+    return Numbers([first, second], None) if form == SIXES else Numbers([first], second)
+
+
+def read_codes(b: Any, form: int, at: Any) -> list[Any]:
+    """Of the block at an address."""
     stored = CODE_BYTES[form] // _REGISTER
     whole = [load(b, VI32, at, _REGISTER * i, 32) for i in range(stored)]
     if form == BYTES:
@@ -78,29 +75,39 @@ def _cut(b: Any, register: Any, first: int, count: int, to: int) -> Any:
     return b.and_(register, fill(VI32, mask - (mask >> 31 << 32)))
 
 
-def _emit_numbers(b: Any, form: int, at: Any, out: Any) -> None:
-    block = read_block(b, form, at)
-    zero = fill(VI32, ZEROS.get(form, 0))
-    for quad, codes in enumerate(block.codes):
-        scale = block.scale
-        if block.sizes:
-            size = block.sizes[quad * len(block.sizes) // QUADS]
-            scale = b.fmul(scale, b.sitofp(size, VF32))
-        for step in range(4):
-            code = b.and_(b.lshr(codes, fill(VI32, 8 * step)), fill(VI32, 255))
-            number = b.fmul(b.sitofp(b.sub(code, zero), VF32), scale)
-            if block.low is not None:
-                number = b.fadd(number, block.low)
-            store(b, number, out, _REGISTER * (4 * quad + step))
+def _emit_numbers(b: Any, form: int, at: Any, units: Any, out: Any) -> None:
+    numbers = read_numbers(b, form, at)
+    unit = b.fmul(load(b, VF32, units), fill(VF32, SCALE_STEP / (1 << DROPPED[form])))
+    low_unit = b.fmul(load(b, VF32, units), fill(VF32, LOW_STEP))
+    for block in (0, 1):
+        for quad, codes in enumerate(read_codes(b, form, shift(b, at, BLOCK_BYTES[form] * block))):
+            which, part = divmod(2 * block + quad // 4 if form == SIXES else block, 2)
+            own = b.fmul(_half(b, numbers.scales[which], part), unit)
+            low = None
+            if numbers.lows is not None:
+                low = b.fmul(_half(b, numbers.lows, part), low_unit)
+            for step in range(4):
+                code = b.and_(b.lshr(codes, fill(VI32, 8 * step)), fill(VI32, 255))
+                number = b.fmul(b.sitofp(b.sub(code, fill(VI32, ZEROS[form])), VF32), own)
+                if low is not None:
+                    number = b.fadd(number, low)
+                store(b, number, out, _REGISTER * (BLOCK * block + 4 * quad + step))
+
+
+def _half(b: Any, words: Any, which: int) -> Any:
+    """The first or the second int16 of each row, as float32."""
+    first = b.shl(words, fill(VI32, 16)) if which == 0 else words
+    return b.sitofp(b.ashr(first, fill(VI32, 16)), VF32)
 
 
 @intrinsic
-def block_numbers(typing: Any, form: Any, at: Any, out: Any) -> Any:
-    """What a block stands for, to the address of float32 [32 k][16 rows]."""
+def pair_numbers(typing: Any, form: Any, at: Any, units: Any, out: Any) -> Any:
+    """What a pair stands for, to the address of float32 [64 k][16 rows]; units: address of the
+    group's."""
 
     def codegen(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        form, at, out = args
-        switch(b, form, FORMS, lambda each: _emit_numbers(b, each, at, out))
+        form, at, units, out = args
+        switch(b, form, FORMS, lambda each: _emit_numbers(b, each, at, units, out))
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 3), codegen
+    return types.void(*[types.int64] * 4), codegen

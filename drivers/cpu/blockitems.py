@@ -7,21 +7,24 @@ groups 2, 3     | item 1         | item n + 1       for all tiles of an item, an
 """
 
 from tokenix.drivers.cpu.blockrows import SWIGLU_ROWS, Rows8, swiglu_rows, tile_places
-from tokenix.drivers.cpu.blocks import ALIGNMENT, BLOCK, BLOCK_BYTES, FACTORS, FORMS
+from tokenix.drivers.cpu.blocks import ALIGNMENT, FACTORS, FORMS, PAIR, PAIR_BYTES
 from tokenix.drivers.cpu.blocktile import block_tiles
 from tokenix.drivers.cpu.fetch import Fetch, count_fetched, find_part
 from tokenix.drivers.cpu.jit import Float32, Int64, bare
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.numbers import address
 
-UNIT = 4
-"""Groups of gate and up that make one block of the wide codes: 2 of gate, 2 of up."""
+UNIT = 2 * PAIR // LANES
+"""Groups of gate and up that make a pair of blocks of the wide codes: 4 of gate, 4 of up."""
+LONE_UNITS = 2
+"""Units of an item for a lone row: while memory is read as fast as it comes, what else SwiGLU needs
+comes late."""
 RUN_GROUPS = 2
 """Groups of an item."""
 HEAD_RUN_GROUPS = 24
 BLOCK_TILES = 16
 """Tiles of an item: their codes fit the L2 cache."""
-_LINES = tuple(-(-BLOCK_BYTES[form] // 64) for form in FORMS)
+_LINES = tuple(-(-PAIR_BYTES[form] // 128) for form in FORMS)
 """Cache lines of a block, by format."""
 
 
@@ -37,6 +40,12 @@ def count_items(groups: int, run: int, rows: Rows8) -> int:
     """Items of a matrix: runs of groups x blocks of tiles."""
     tiles: int = rows.codes.shape[0]
     return ((groups + run - 1) // run) * ((tiles + BLOCK_TILES - 1) // BLOCK_TILES)
+
+
+@bare
+def count_swiglu(rows: Rows8) -> int:
+    """Groups of an item of gate and up."""
+    return LONE_UNITS * UNIT if rows.codes.shape[2] == 1 else UNIT
 
 
 @bare
@@ -66,8 +75,8 @@ def _multiply_groups(
 ) -> None:
     """Groups of a matrix times some tiles of rows, to `at_out` (adding: +=), rows `stride` bytes
     apart. What the next group needs is fetched meanwhile."""
-    tiles, blocks, columns = rows.codes.shape[0], rows.codes.shape[1], rows.codes.shape[2]
-    more = count_fetched(fetch, blocks)
+    tiles, pairs, columns = rows.codes.shape[0], rows.codes.shape[1], rows.codes.shape[2]
+    more = count_fetched(fetch, 2 * pairs)
     codes, factors = tile_places(rows, first_tile * columns, 0)
     while group < last_group:
         alike, at = _count_alike(entries, group, last_group), 0
@@ -85,7 +94,7 @@ def _multiply_groups(
             at_out,
             alike,
             last_tile - first_tile,
-            blocks,
+            pairs,
             stride,
             adding,
             _count_lines(entries[group], last_tile - first_tile) if columns > 1 else 0,
@@ -143,32 +152,37 @@ def swiglu_item(
     parts: Int64,
     item: int,
 ) -> None:
-    """A block of the wide codes of some tiles: 32 numbers of gate and of up for each row."""
-    units, tiles = len(entries) // UNIT, rows.codes.shape[0]
-    columns = rows.codes.shape[2]
-    unit, first_tile = item % units, item // units * BLOCK_TILES
-    last_tile = min(tiles, first_tile + BLOCK_TILES)
-    stride = UNIT * LANES * 4
-    _multiply_groups(
-        tile,
-        start,
-        entries,
-        unit * UNIT,
-        unit * UNIT + UNIT,
-        rows,
-        first_tile,
-        last_tile,
-        address(both),
-        stride,
-        0,
-        fetch,
-        parts,
+    """A pair of the wide codes of some tiles: 64 numbers of gate and of up for each row."""
+    tiles, columns, run = rows.codes.shape[0], rows.codes.shape[2], count_swiglu(rows)
+    runs = (len(entries) + run - 1) // run
+    first_tile, first_group = item // runs * BLOCK_TILES, item % runs * run
+    last_tile, last_group = (
+        min(tiles, first_tile + BLOCK_TILES),
+        min(len(entries), first_group + run),
     )
+    stride = UNIT * LANES * 4
+    for group in range(first_group, last_group, UNIT):
+        _multiply_groups(
+            tile,
+            start,
+            entries,
+            group,
+            group + UNIT,
+            rows,
+            first_tile,
+            last_tile,
+            address(both) + (group - first_group) // UNIT * stride,
+            stride,
+            0,
+            fetch,
+            parts,
+        )
     at = address(both)
-    for t in range(first_tile, last_tile):
-        codes, factors = tile_places(wide, t * columns, unit)
-        done = 0
-        while done < columns:
-            some = SWIGLU_ROWS if columns - done >= SWIGLU_ROWS else 1
-            swiglu_rows(some, at, stride, codes + done * BLOCK, factors + done * FACTORS * 4)
-            at, done = at + some * stride, done + some
+    for group in range(first_group, last_group, UNIT):
+        for t in range(first_tile, last_tile):
+            codes, factors = tile_places(wide, t * columns, group // UNIT)
+            done = 0
+            while done < columns:
+                some = SWIGLU_ROWS if columns - done >= SWIGLU_ROWS else 1
+                swiglu_rows(some, at, stride, codes + done * PAIR, factors + done * FACTORS * 4)
+                at, done = at + some * stride, done + some

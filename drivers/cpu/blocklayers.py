@@ -23,8 +23,8 @@ from tokenix.drivers.cpu.attention import count_items as count_attention
 from tokenix.drivers.cpu.blockitems import (
     HEAD_RUN_GROUPS,
     RUN_GROUPS,
-    UNIT,
     count_items,
+    count_swiglu,
     multiply_item,
     swiglu_item,
 )
@@ -64,7 +64,7 @@ class BlockWeights(NamedTuple):
     o: Int64
     ffn_norm: Float32
     gate_up: Int64
-    """[layers, groups]: 2 of gate, 2 of up, in turn"""
+    """[layers, groups]: half a UNIT of gate, then of up, in turn"""
     down: Int64
     norm: Float32
     embed: Int64
@@ -94,7 +94,7 @@ class Half(NamedTuple):
     qkv: Float32
     """[padded rows, groups * 16]"""
     mixed: Float32
-    """[padded rows, whole blocks of heads * head_dim / 16, 1, 16]; zeros behind it."""
+    """[padded rows, whole pairs of heads * head_dim / 16, 1, 16]; zeros behind it."""
     claims: Int64
     """Of the phases of all layers."""
 
@@ -114,7 +114,7 @@ class Desks(NamedTuple):
     """What each worker has for itself: [workers, ..]."""
 
     both: Float32
-    """[.., rows of BLOCK_TILES tiles, UNIT * 16]: gate and up of an item."""
+    """[.., rows of BLOCK_TILES tiles or LONE_UNITS, UNIT * 16]: gate and up of an item."""
     parts: Int64
     """[.., UNIT * BLOCK_TILES]: what each tile of an item fetches, see `fetch.find_part`."""
     scratch: Float32
@@ -274,7 +274,7 @@ def _count(phase: int, w: BlockWeights, shape: Shape, rows: Rows, blocks: Int32)
     if phase == 5:
         return count_items(w.o.shape[1], RUN_GROUPS, rows.attended)
     if phase == 7:
-        return count_items(w.gate_up.shape[1], UNIT, rows.narrow)
+        return count_items(w.gate_up.shape[1], count_swiglu(rows.narrow), rows.narrow)
     return count_items(w.down.shape[1], RUN_GROUPS, rows.wide)
 
 

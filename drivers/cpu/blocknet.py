@@ -6,7 +6,7 @@ import numpy as np
 
 from tokenix.drivers.cpu import layers
 from tokenix.drivers.cpu.arena import FrameArena
-from tokenix.drivers.cpu.blockitems import BLOCK_TILES, UNIT
+from tokenix.drivers.cpu.blockitems import BLOCK_TILES, LONE_UNITS, UNIT
 from tokenix.drivers.cpu.blocklayers import (
     HEAD_PHASES,
     PHASES,
@@ -18,7 +18,7 @@ from tokenix.drivers.cpu.blocklayers import (
 )
 from tokenix.drivers.cpu.blockpack import pack_model
 from tokenix.drivers.cpu.blockrows import Rows8
-from tokenix.drivers.cpu.blocks import BLOCK, FACTORS, count_blocks
+from tokenix.drivers.cpu.blocks import FACTORS, PAIR, count_pairs
 from tokenix.drivers.cpu.claims import new_claims, spent
 from tokenix.drivers.cpu.jit import Float32, Int64
 from tokenix.drivers.cpu.lanes import LANES
@@ -87,7 +87,7 @@ class BlockNet:
         config, take, rows = self._config, self._space.take, len(batch.ids)
         every = self._rows(f"{name} every", rows)
         wanted = every if batch.wanted == rows else self._rows(f"{name} wanted", batch.wanted)
-        padded, attended = len(every.x), count_blocks(config.heads * config.head_dim) * BLOCK
+        padded, attended = len(every.x), count_pairs(config.heads * config.head_dim) * PAIR
         qkv = take(f"{name} qkv", padded, self._weights.qkv.shape[1] * LANES)
         mixed = take(f"{name} mixed", padded, attended // LANES, 1, LANES)
         return Half(every, wanted, batch, qkv, mixed, claims)
@@ -99,7 +99,7 @@ class BlockNet:
         return Head(wanted, codes, logits, new_claims(len(HEAD_PHASES), workers))
 
     def _desks(self, desks: layers.Desks, rows: int, workers: int) -> Desks:
-        both = self._space.take("both", workers, rows, UNIT * LANES)
+        both = self._space.take("both", workers, max(rows, LONE_UNITS), UNIT * LANES)
         parts = self._space.take("parts", workers, 2 * UNIT * BLOCK_TILES).view(np.int64)
         return Desks(both, parts, *desks)
 
@@ -114,7 +114,7 @@ class BlockNet:
         )
 
     def _codes(self, name: str, tiles: int, columns: int, width: int) -> Rows8:
-        blocks = count_blocks(width)
-        codes = self._space.take(f"{name} codes", tiles, blocks, columns, BLOCK // 4)
-        factors = self._space.take(f"{name} factors", tiles, blocks, columns, FACTORS)
+        pairs = count_pairs(width)
+        codes = self._space.take(f"{name} codes", tiles, pairs, columns, PAIR // 4)
+        factors = self._space.take(f"{name} factors", tiles, pairs, columns, FACTORS)
         return Rows8(codes.view(np.int8), factors)

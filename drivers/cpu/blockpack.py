@@ -11,7 +11,7 @@ from tokenix.drivers.cpu.blockitems import UNIT
 from tokenix.drivers.cpu.blocklayers import BlockWeights
 from tokenix.drivers.cpu.blocks import (
     ALIGNMENT,
-    count_blocks,
+    count_pairs,
     lay_out,
     make_codes,
     pack_codes,
@@ -67,15 +67,15 @@ def make_plan(config: ModelConfig, weights: Weights) -> Plan:
         paired = name.endswith("gate_up")
         order = _arrange([-(-rows // LANES) for _, rows in parts], paired)
         forms = [format_of(weights.kind(part)) for part, _ in parts]
-        blocks = count_blocks(inputs)
-        entries, end = lay_out((forms[part] for part, _ in order), blocks, end)
+        pairs = count_pairs(inputs)
+        entries, end = lay_out((forms[part] for part, _ in order), pairs, end)
         names = tuple(part for part, _ in parts)
         matrices[name] = Matrix(names, inputs, tuple(order), np.array(entries, np.int64))
     return Plan(matrices, end)
 
 
 def _arrange(groups: list[int], paired: bool) -> list[tuple[int, int]]:
-    """One part behind the other; or two groups of each in turn, missing ones included."""
+    """One part behind the other; or half a UNIT of each in turn, missing ones included."""
     if not paired:
         return [(part, group) for part, count in enumerate(groups) for group in range(count)]
     half = UNIT // 2
