@@ -16,6 +16,7 @@ What cannot be read or written is a note, never an error.
 """
 
 import errno
+import fcntl
 import hashlib
 import mmap
 import os
@@ -44,8 +45,8 @@ LIMIT_BYTES = 16 << 30
 """Of all files together; the ones that were used longest ago make room."""
 LEAST_BYTES = 16 << 20
 """What is smaller is packed in less time than is worth a file."""
-ABANDONED_S = 3600.0
-"""A file that has been in the writing for so long without a change is nobody's."""
+YOUNG_S = 60.0
+"""A file in the writing that is younger may not have its lock yet."""
 PAGE = 4096
 PART_BYTES = 32 << 20
 """That are read, summed and written at a time."""
@@ -141,7 +142,7 @@ class PackCache:
         room = self._limit_bytes - size_bytes
         for last_used_s, taken, each in found:
             if each.suffix == ".new":
-                if time.time() - last_used_s > ABANDONED_S:
+                if time.time() - last_used_s > YOUNG_S and _is_abandoned(each):
                     each.unlink(missing_ok=True)
                 continue
             room -= taken
@@ -167,11 +168,21 @@ def _files(folder: Path) -> list[tuple[float, int, Path]]:
     return sorted(found, reverse=True)
 
 
+def _is_abandoned(path: Path) -> bool:
+    """Whether who wrote it has died."""
+    with suppress(OSError), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
 def _write(path: Path, run: Array) -> None:
     """At once as a whole, whoever else writes it too."""
     handle, name = tempfile.mkstemp(".new", f"{path.stem}-", path.parent)
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
             sums = b""
             for start in range(0, len(run), PART_BYTES):
                 part = run[start : start + PART_BYTES]

@@ -1,6 +1,7 @@
 """Packing by pieces, and packed weights in files: the same bits, or none at all."""
 
 import errno
+import fcntl
 import os
 import resource
 import threading
@@ -299,14 +300,16 @@ def test_those_used_longest_ago_make_room(tmp_path):
     now = time.time()
     for path in files_in(tmp_path):
         os.utime(path, (now - 9000, now - 9000))
-    others = {"note.txt": 9000, "left-x.new": 9000, "begun-x.new": 10}
+    others = {"note.txt": 9000, "left-x.new": 9000, "begun-x.new": 10, "held-x.new": 9000}
     for name, age_s in others.items():
         (tmp_path / name).write_bytes(bytes(10))
         os.utime(tmp_path / name, (now - age_s, now - age_s))
     pack_as("f16", weights=Closed(TINY), keep=cache_in(tmp_path, "b"))  # used now
-    pack_as("f16", keep=cache_in(tmp_path, "d", limit_bytes=2 * size))
+    with (tmp_path / "held-x.new").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        pack_as("f16", keep=cache_in(tmp_path, "d", limit_bytes=2 * size))
     assert {path.name for path in files_in(tmp_path) if path.suffix != ".weights"} == {
-        "note.txt", "begun-x.new",
+        "note.txt", "begun-x.new", "held-x.new",
     }  # fmt: skip
     assert len(list(tmp_path.glob("*.weights"))) == 2
     for model in "bd":
