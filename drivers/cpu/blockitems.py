@@ -16,7 +16,7 @@ from tokenix.drivers.cpu.numbers import address
 
 UNIT = 2 * PAIR // LANES
 """Groups of gate and up that make a pair of blocks of the wide codes: 4 of gate, 4 of up."""
-LONE_UNITS = 2
+LONE_UNITS = 4
 """Units of an item for a lone row: while memory is read as fast as it comes, what else SwiGLU needs
 comes late."""
 RUN_GROUPS = 2
