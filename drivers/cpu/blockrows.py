@@ -122,8 +122,8 @@ def _emit_factors(b: Any, sizes: list[Any], counts: list[Any], unit: Any, factor
     }
     for form, places in BEGINS.items():
         parts = counts if len(places) == len(counts) else totals
-        half = ir.Constant(I32, (1 << DROPPED[form]) >> 1)
-        for place, part in zip(places, parts, strict=True):
+        for i, (place, part) in enumerate(zip(places, parts, strict=True)):
+            half = ir.Constant(I32, (1 << DROPPED[form]) - 1 + i % 2 >> 1)
             words[place] = b.add(b.mul(part, ir.Constant(I32, -ZEROS[form])), half)
     for place, word in words.items():
         store(b, word, factors, 4 * place)

@@ -3,7 +3,7 @@
     format    a number is                           bits   made of (`blocktypes`)
     NIBBLES   (code - 8) * scale + low               5     Q4_0, Q4_1, Q4_K
     FIVES     (code - 16) * scale + low              6     Q5_0, Q5_1, Q5_K
-    SIXES     (code - 32) * scale of half a block    7     Q6_K; Q3_K: it has a few of the codes
+    SIXES     (code - 32) * scale of half a block    7     Q6_K; Q3_K: it has every eighth code
     BYTES     (code - 128) * scale                   8.5   Q8_0; any other type, rounded to it
 
 Codes are unsigned, scales and lows int16 in a unit of their row, see `find_numbers`. So these have
@@ -86,7 +86,7 @@ class Codes:
     codes: Array
     """uint8 [rows, blocks, 32]"""
     scales: Array
-    """float16 [rows, blocks]"""
+    """float16 or float32 [rows, blocks]"""
     lows: Array | None = None
     """Likewise; of NIBBLES and FIVES."""
     sizes: Array | None = None

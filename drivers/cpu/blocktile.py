@@ -12,7 +12,8 @@ All of these are whole numbers but `unit` and `step`, float32. Token rows are qu
     codes     int8 [tiles][pairs][T][64]
     factors   int32 [tiles][pairs][T][16]: SCALES, SUMS: x scales and totals of the two blocks, as
               int16 side by side; STEP, a float32; FIRST, SECOND: the x scale of one of the blocks,
-              twice; BEGINS: where dots begin, -ZEROS * sum of codes + half of what is dropped
+              twice; BEGINS: where dots begin, -ZEROS * sum of codes + half of what is dropped;
+              of what lies halfway, every other dot is rounded down, so that sums lean to no side
 
 A dot is at most 32 * 8 * 127 (NIBBLES; what is dropped makes that of others as large), `own` 2**14,
 a low 32767 and a total 32 * 127 * 4: so a `whole` is less than 2**31 (of SIXES, without lows, too).

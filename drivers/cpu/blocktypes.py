@@ -18,6 +18,7 @@ or of each 16. The layouts are those of `ggml-common.h`; tests compare with the 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -147,18 +148,25 @@ def _read_q6_k(blocks: Array) -> Codes:
     return _sixes(blocks, lower | upper << 4, np.ascontiguousarray(blocks[..., 192:208]))
 
 
+_SPREAD = 8
+"""How many codes of 6 bits there are to one of 3."""
+
+
 def _read_q3_k(blocks: Array) -> Codes:
     """Two times 4 blocks; number k of each 4 has the pairs of byte k, lowest first. Bit i of third
     byte k is of number k of block i.
 
     The 12 bytes hold 16 scales of 6 bits, less 32: scale i has as lower bits a half of byte i % 8
-    (low ones first), as upper ones a pair of byte 8 + i % 4 (lowest first)."""
+    (low ones first), as upper ones a pair of byte 8 + i % 4 (lowest first).
+
+    Codes are spread over those of SIXES: dots lose their lowest bit, which is then worth less."""
     pairs = blocks[..., 32:96].reshape(*blocks.shape[:2], 2, 1, BLOCK) >> _PAIRS & 3
     third = blocks[..., None, :32] >> np.arange(8, dtype=np.uint8)[:, None] & 1
     codes = pairs.reshape(third.shape) | third << 2
     upper = blocks[..., None, 104:108] >> _PAIRS & 3
     sizes = _halves(blocks[..., 96:104]) | upper.reshape(*blocks.shape[:2], 16) << 4
-    return _sixes(blocks, codes + np.uint8(28), sizes - np.uint8(32))
+    found = _sixes(blocks, codes * np.uint8(_SPREAD), sizes - np.uint8(32))
+    return replace(found, scales=found.scales.astype(np.float32) / _SPREAD)
 
 
 _READERS: dict[str, tuple[int, int, Callable[[Array], Codes]]] = {

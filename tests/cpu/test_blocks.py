@@ -156,6 +156,11 @@ def token_rows(count, width, columns, seed):
     return x, rows
 
 
+def rounding(form, parts):
+    """What is added to dots before their lowest bits are dropped: the halfway goes down, up, .."""
+    return ((1 << blocks.DROPPED[form]) - 1 + np.arange(parts) % 2) // 2
+
+
 def halves(word):
     """The two int16 of words, int64 [.., 2]."""
     return np.ascontiguousarray(word).view(np.int16).reshape(*word.shape, 2).astype(np.int64)
@@ -182,8 +187,8 @@ def test_a_token_row_is_quantized_as_numpy_does(seed):
             assert np.abs(halves(whole[blocks.SUMS]) - sums).max() <= 0.51
             for form, places in blocks.BEGINS.items():
                 parts = counts if form == blocks.SIXES else totals
-                half = (1 << blocks.DROPPED[form]) // 2
-                assert whole[list(places)].tolist() == (half - blocks.ZEROS[form] * parts).tolist()
+                begins = rounding(form, len(places)) - blocks.ZEROS[form] * parts
+                assert whole[list(places)].tolist() == begins.tolist()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -257,7 +262,8 @@ def plain_dots(found, token):
     codes = found.codes.astype(np.int64) - blocks.ZEROS[found.form]
     dots = (codes * token).reshape(*codes.shape[:2], parts, -1).sum(axis=-1)
     dropped = blocks.DROPPED[found.form]
-    found = dots + ((1 << dropped) >> 1) >> dropped
+    half = rounding(found.form, dots[0].size).reshape(dots[0].shape)
+    found = dots + half >> dropped
     assert np.abs(found).max() < 1 << 15
     return found
 
@@ -307,6 +313,23 @@ def test_a_tile_has_the_bits_of_numpy(kind, columns, seed):
     found = blocktypes.read_codes(kind, raw_blocks(kind, 20, width, np.random.default_rng(seed)))
     count = 2 * columns + 1
     check_tiles(found, token_rows(count, width, columns, seed)[1], count)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_whole_scales_lose_is_small_beside_what_codes_lose(kind, seed):
+    """Root mean squares over 16 tokens: exact scales of weights and tokens would leave the error of
+    a token's codes alone. The tile has the bits of `plain_multiply`."""
+    rng = np.random.default_rng(seed)
+    found = blocktypes.read_codes(kind, raw_blocks(kind, 64, 512, rng))
+    weights = values(found).reshape(64, 512).astype(np.float64)
+    x, rows = rng.standard_normal((16, 512)).astype(np.float32), empty_rows(16, 512, 8)
+    for row in range(16):
+        blockrows.quantize_row(x[row].ctypes.data, rows, row)
+    steps = np.abs(x.reshape(16, -1, 32)).max(axis=-1, keepdims=True).astype(np.float64) / 127
+    coded = (np.rint(x.reshape(16, -1, 32) / steps) * steps).reshape(16, -1) @ weights.T
+    lost = np.sqrt(np.mean((coded - x @ weights.T) ** 2))
+    more = np.sqrt(np.mean((plain_multiply(found, rows, 16) - coded) ** 2))
+    assert 0 < more < 0.1 * lost
 
 
 @pytest.mark.parametrize("low", [False, True])
