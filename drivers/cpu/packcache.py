@@ -128,7 +128,7 @@ class PackCache:
         if folder is None:
             shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
             folder = Path(shared).expanduser() / "tokenix" / "weights"
-        of = repr((self._model, replace(config, name=""), kind))
+        of = repr((self._model, replace(config, name="")))
         return folder / f"{kind}-{hashlib.sha256(of.encode()).hexdigest()[:32]}.weights"
 
     def _make_room(self, path: Path, size_bytes: int) -> None:

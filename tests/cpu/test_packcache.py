@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -85,6 +86,16 @@ def test_what_cannot_be_packed_is_said_by_the_first_that_cannot(monkeypatch):
         weights.tensors[name][-1, -1] = 1e30
     with pytest.raises(ValueError, match=r"layers\.1\.down is beyond the range of float16"):
         pack_as("f16", replace(TINY, vocab_tokens=2000), weights)
+
+
+@pytest.mark.parametrize("at", [0, 49])
+def test_a_piece_that_fails_is_never_lost(at):
+    def work(number):
+        if number == at:
+            raise ValueError(f"piece {number}")
+
+    with pytest.raises(ValueError, match=f"piece {at}"):
+        pieces.pack_all(partial(work, number) for number in range(50))
 
 
 def test_pieces_wait_until_somebody_can_take_them():
@@ -294,12 +305,13 @@ def test_small_models_have_no_file(tmp_path):
 
 
 def test_those_used_longest_ago_make_room(tmp_path):
-    for model in "abc":
+    now, found = time.time(), []
+    for age_s, model in ((9000, "a"), (9900, "b"), (9500, "c")):
         pack_as("f16", keep=cache_in(tmp_path, model))
-    size = files_in(tmp_path)[0].stat().st_size
-    now = time.time()
-    for path in files_in(tmp_path):
-        os.utime(path, (now - 9000, now - 9000))
+        (path,) = (each for each in files_in(tmp_path) if each not in found)
+        os.utime(path, (now - age_s, now - age_s))
+        found.append(path)
+    size = path.stat().st_size
     others = {"note.txt": 9000, "left-x.new": 9000, "begun-x.new": 10, "held-x.new": 9000}
     for name, age_s in others.items():
         (tmp_path / name).write_bytes(bytes(10))
