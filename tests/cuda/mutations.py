@@ -10,6 +10,8 @@ SWAP, DEVICE, MODEL = "test_swap.py", "test_device.py", "test_model.py"
 AHEAD = "test_ahead.py"
 DRIVER = "test_driver.py"
 INTIME = "test_intime.py"
+LAYERS = "test_layers.py"
+COVERED = "../sim/test_covered.py"
 RANKS = "../cuda_ranks/test_device.py"
 
 MUTATIONS = [
@@ -164,6 +166,108 @@ MUTATIONS = [
         "a lost GPU counts as a failure like others",
         "driver.py", "self.lost = code in LOST", "self.lost = False",
         f"{DEVICE}::test_a_lost_gpu_fails_all_commands_and_hangs_none",
+    ),
+    Mutation(
+        "a pass beside a load does not wait for its layers",
+        "layers.py", "                beside.hold(self._launcher.stream, i)\n",
+        "                pass\n", f"{LAYERS}::test_a_pass_reads_what_the_load_brings",
+    ),
+    Mutation(
+        "a layer waits for pages after it has written to them",
+        "layers.py",
+        "            if beside is not None:\n"
+        "                beside.hold(self._launcher.stream, i)\n"
+        '            blocks["append"].set(rows=rows)\n'
+        '            self._launcher.launch(blocks["append"], rows)\n',
+        '            blocks["append"].set(rows=rows)\n'
+        '            self._launcher.launch(blocks["append"], rows)\n'
+        "            if beside is not None:\n"
+        "                beside.hold(self._launcher.stream, i)\n",
+        f"{LAYERS}::test_a_pass_reads_what_the_load_brings",
+    ),
+    Mutation(
+        "a pass waits for all layers before its first",
+        "layers.py", "beside.hold(self._launcher.stream, i)",
+        "beside.hold_all(self._launcher.stream)",
+        f"{LAYERS}::test_each_layer_waits_for_its_part_of_the_pages_and_for_no_more",
+    ),
+    Mutation(
+        "a layer waits for the part before its own",
+        "arrival.py", "self._driver.wait(stream, self._events[part])",
+        "self._driver.wait(stream, self._events[max(0, part - 1)])",
+        f"{LAYERS}::test_each_layer_waits_for_its_part_of_the_pages_and_for_no_more",
+    ),
+    Mutation(
+        "a layer waits for the part behind its own",
+        "arrival.py", "            self._wait(\"copied\", part)\n            if not self._over:\n"
+        "                self._driver.wait(stream, self._events[part])",
+        "            part = min(part + 1, len(self.parts) - 1)\n"
+        "            self._wait(\"copied\", part)\n            if not self._over:\n"
+        "                self._driver.wait(stream, self._events[part])",
+        f"{LAYERS}::test_each_layer_waits_for_its_part_of_the_pages_and_for_no_more",
+    ),
+    Mutation(
+        "the event of a part is before its copies",
+        "swap.py", "                    self._copy_part(runs, part)\n"
+        "                    arrival.mark(self._mark(self._in))\n",
+        "                    arrival.mark(self._mark(self._in))\n"
+        "                    self._copy_part(runs, part)\n",
+        f"{LAYERS}::test_each_layer_waits_for_its_part_of_the_pages_and_for_no_more",
+    ),
+    Mutation(
+        "a graph runs before the pages that it reads have come",
+        "step.py", "                beside.hold_all(self._stream)\n", "                pass\n",
+        f"{LAYERS}::test_a_pass_reads_what_the_load_brings",
+    ),
+    Mutation(
+        "a part that nobody has queued is taken for one that has come",
+        "arrival.py", "            self._wait(\"copied\", part)\n            if not self._over:\n",
+        "            if not self._over and len(self._events) > part:\n",
+        f"{LAYERS}::test_a_part_that_was_not_queued_yet_is_waited_for",
+    ),
+    Mutation(
+        "a load by layers does not wait for the fence",
+        "swap.py", "        self._computed.hold(self._in)\n        try:\n", "        try:\n",
+        f"{LAYERS}::test_the_copies_wait_for_what_was_queued_before_them",
+    ),
+    Mutation(
+        "a pass is told before the load beside it is verified",
+        "arrival.py", "            self._wait(\"verified\")\n", "",
+        f"{LAYERS}::test_tokens_are_told_after_the_load_is_verified",
+    ),
+    Mutation(
+        "tokens count that were drawn with pages that are none",
+        "passes.py", "spoiled=self._spoiled()", "spoiled=self._spoiled() and ()",
+        f"{LAYERS}::test_what_was_computed_with_pages_that_are_none_is_not_told",
+    ),
+    Mutation(
+        "slots of a load by layers are not verified",
+        "swap.py", "                for i, checksum in zip(good, sums, strict=True):\n"
+        "                    wrong[i] = self._differs(pages[i], checksum)\n        finally:",
+        "                list(sums)\n        finally:",
+        f"{LAYERS}::test_what_was_computed_with_pages_that_are_none_is_not_told",
+    ),
+    Mutation(
+        "the device covers no loads",
+        "device.py", "covers_loads=self._rank.shard.count == 1", "covers_loads=False",
+        f"{INTIME}::test_a_turn_is_computed_while_those_before_it_are_loaded",
+    ),
+    Mutation(
+        "a row counts although the load beside it has not ended",
+        "../../kernel/core.py", " or self.memory.copies.beside(process.pid) is not None", "",
+        f"{COVERED}::test_a_page_that_does_not_come_voids_the_pass",
+    ),
+    Mutation(
+        "who has computed beside a load that has not ended does not wait for it",
+        "../../kernel/core.py", "            if self.memory.await_load(process):\n"
+        "                self.move(process, State.SWAPPING_IN)\n", "",
+        f"{COVERED}::test_a_page_that_does_not_come_voids_the_pass",
+    ),
+    Mutation(
+        "whoever has a token to compute makes others wait for its pages",
+        "../../swap/restore.py",
+        "return self.load_s(host_pages, 0) <= self.compute_s(tokens)", "return True",
+        f"{COVERED}::test_who_has_little_to_compute_waits_for_its_pages",
     ),
     Mutation(
         "loads queue up behind pages that leave",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tokenix.drivers.cuda import rates
+from tokenix.drivers.cuda import arrival, rates
 from tokenix.drivers.cuda.device import CudaDevice
 from tokenix.models.config import ModelConfig
 from tokenix.models.weights import Weights
@@ -18,6 +18,7 @@ TINY = replace(
 WEIGHTS = RandomWeights(TINY)
 
 rates.PREFILL_TOKENS, rates.TIMES = 16, 1  # what a fake GPU does in a second is of no interest
+arrival.PATIENCE_S = 60.0  # nor how long the machine of a test has no time for a thread
 
 
 def device(

@@ -38,6 +38,7 @@ from tokenix.tests.device.tiny import RandomWeights
 CONFIG = replace(rig.TINY, layers=4)
 WEIGHTS = RandomWeights(CONFIG)
 SEEDS = range(12)
+PATIENCE_S = 30.0
 
 PROMPT = words(50, CONFIG.vocab_tokens, 3)
 KEPT = 40
@@ -162,7 +163,7 @@ class Gated:
     def __call__(self, *args):
         if self._left == 0:
             self.reached.set()
-            assert self._go.wait(100)
+            assert self._go.wait(PATIENCE_S)
         self._left -= 1
         return self._plain(*args)
 
@@ -172,11 +173,10 @@ class Gated:
 
 def test_a_part_that_was_not_queued_yet_is_waited_for(fake, told, monkeypatch):
     """An event orders nothing before it was recorded."""
-    monkeypatch.setattr(arrival, "PATIENCE_S", 100.0)
     bench = boot()
     gate = Gated(bench, "_copy_part", nth=2)
     load = bench.start(CopyIn, loads(), True)
-    assert gate.reached.wait(100)
+    assert gate.reached.wait(PATIENCE_S)
     held, plain = threading.Event(), arrival.Arrival._wait
 
     def wait(self, what, part=None):
@@ -186,18 +186,17 @@ def test_a_part_that_was_not_queued_yet_is_waited_for(fake, told, monkeypatch):
 
     monkeypatch.setattr(arrival.Arrival, "_wait", wait)
     going = bench.start(Forward, *ask(load))
-    assert held.wait(100)
+    assert held.wait(PATIENCE_S)
     gate.open()
     assert [drawn.token for drawn in bench.wait(going).results] == [told]
     bench.close()
 
 
 def test_tokens_are_told_after_the_load_is_verified(fake, told, monkeypatch):
-    monkeypatch.setattr(arrival, "PATIENCE_S", 100.0)
     bench = boot(eager_percent=100)
     gate = Gated(bench, "_differs")
     load = bench.start(CopyIn, loads(), True)
-    assert gate.reached.wait(100)
+    assert gate.reached.wait(PATIENCE_S)
     verifying, plain = threading.Event(), arrival.Arrival.find_spoiled
 
     def find(self, readers):
@@ -206,7 +205,7 @@ def test_tokens_are_told_after_the_load_is_verified(fake, told, monkeypatch):
 
     monkeypatch.setattr(arrival.Arrival, "find_spoiled", find)
     going = bench.start(Forward, *ask(load))
-    assert verifying.wait(100), "it has run"
+    assert verifying.wait(PATIENCE_S), "it has run"
     assert not bench.device.poll(0.0)
     gate.open()
     done = bench.wait(going)

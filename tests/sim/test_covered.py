@@ -232,6 +232,8 @@ def test_a_page_that_does_not_come_voids_the_pass(kind: Any, page: int, depth: i
     speak(machine, stream, 5)
     pid = machine.spawn((*PREFIX, *NEW), 6)
     until(machine, pid, State.RUNNING)
+    if kind == "hang_in":  # it waits until that is given up
+        until(machine, pid, State.SWAPPING_IN)
     machine.run(until_s=machine.now_s + 30.0)
     assert machine.kernel.memory.pages_lost
     for one in (stream, pid):

@@ -8,7 +8,7 @@ within a bound of steps.
 
     python -m tokenix.tests.sim.world SEED          tells the story of one world
     python -m tokenix.tests.sim.world SEED cruel    of one on a cruel machine (or: deep, sleepy)
-    python -m tokenix.tests.sim.world SEED ahead    of one whose device takes two passes at a time
+    python -m tokenix.tests.sim.world SEED ahead    of one on a GPU: two passes, covered loads
 """
 
 import heapq
@@ -89,6 +89,7 @@ class World:
             faults=faults,
             seed=self.seed,
             depth=self.depth,
+            covers_loads=self.depth > 1,
         )
 
     # ---- for callers ----
