@@ -2,15 +2,14 @@
 
     callers --ask()---> inbox --+
                                 +--> learn --> decide --> commands --> device.submit
-    device --wake()/poll()------+      |         replies --> the callers' futures
-                                       +--> output, to who follows it
+    device --wake()/poll()------+                 replies --> the callers' futures,
+                                                              output, to who follows it
 
 One thread of its own. It sleeps on a condition until a call comes or the kernel's next timer is
 due; nothing it does waits for a reader or for a disk. What the device has done is handled by the
 thread that did it, unless another is at it: between two passes nobody has to wake up first. Replies
-are left to our own thread, which has time for them while the device computes. Output for who
-follows it is handed on there and then, before the next pass is planned: no thread has to wake up
-for it, and programs that get it work at it while this one plans.
+and output for who follows it are left to our own thread, which has time for them while the device
+computes: a program that gets some may be woken up on the core of whoever gave it.
 """
 
 import errno
@@ -38,7 +37,7 @@ Settle = Callable[[], None]
 
 Part = Callable[[ReadResult], Settle | None]
 """Takes output that is followed, at once and without waiting; what it returns is called, once, when
-all that has come together is given out. Neither may raise. On any thread."""
+all that has come together is given out. Neither may raise. On the kernel's thread."""
 
 
 class Pump:
@@ -196,29 +195,30 @@ class Pump:
                 self._lock.notify()  # our own thread sleeps for too long
 
     def _carry_out(self, commands: list[Command], now_s: float) -> None:
-        settle: dict[Settle, None] = {}
         for command in commands:
-            if not isinstance(command, Reply):
-                self._device.submit(command, now_s)
-            elif command.more:
-                part = self._followers.get(command.call_id)
-                after = None if part is None else part(cast("ReadResult", command.value))
-                if after is not None:
-                    settle[after] = None
-            else:
+            if isinstance(command, Reply):
                 self._replies.append(command)
-        for after in settle:
-            after()
+            else:
+                self._device.submit(command, now_s)
 
     def _answer(self) -> None:
         """Give out replies, on our own thread."""
         replies = self._replies
+        settle: dict[Settle, None] = {}
         while replies:
             reply = replies.popleft()
+            if reply.more:
+                part = self._followers.get(reply.call_id)
+                after = None if part is None else part(cast("ReadResult", reply.value))
+                if after is not None:
+                    settle[after] = None
+                continue
             then = self._askers.pop(reply.call_id, None)
             self._followers.pop(reply.call_id, None)
             if then is not None:
                 then(reply)
+        for after in settle:
+            after()
 
     def _abandon(self) -> None:
         """Nobody will answer the calls that are left."""

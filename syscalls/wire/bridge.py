@@ -46,8 +46,7 @@ class Bridge:
         return self._pump.ask(request, principal, partial(self._note, then))
 
     def follow(self, request: Follow, principal: Principal, part: Part, then: Then) -> int:
-        """The same for output; `part` gets what comes before the reply, on the kernel's thread or
-        the device's."""
+        """The same for output; `part` gets what comes before the reply, on the kernel's thread."""
         return self._pump.ask(request, principal, partial(self._note, then), part)
 
     def call_soon(self, call: Callable[[], None]) -> None:

@@ -173,8 +173,8 @@ class Connection(asyncio.Protocol):
         self._hub.has_output(self)
 
     def push(self, message: abi.Delta) -> Settle:
-        """Queue a message, on any thread. It goes out with a call of what this returns; nothing
-        does behind a Bye."""
+        """Queue a message, on the kernel's thread. It goes out with a call of what this returns;
+        nothing does behind a Bye."""
         if not self._closing and not self._append(message):
             self._hub.bridge.call_soon(self._cannot_send)
         return self._write_through
@@ -197,8 +197,8 @@ class Connection(asyncio.Protocol):
                 self._transport.write(out)
 
     def _write_through(self) -> None:
-        """Send what is queued, on any thread: past the loop, which need not wake up for it, unless
-        that has something unsent before it or the socket is full."""
+        """Send what is queued, on the kernel's thread: past the loop, which need not wake up for
+        it, unless that has something unsent before it or the socket is full."""
         with self._lock:
             idle = not self._lagging and self._transport.get_write_buffer_size() == 0
             if self._out and idle and self._direct >= 0:

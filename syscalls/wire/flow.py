@@ -1,7 +1,7 @@
 """The server's side of a flow: the output of one process, pushed while there is credit.
 
-    kernel's or device's thread    part, part, part ...          at once into the socket
-    the server's loop                              last part     the end, or more credit
+    kernel's thread      part, part, part ...          at once into the socket
+    the server's loop                    last part     the end, or more credit
 
 At most one `Follow` is in the kernel, for all of the credit at that moment. There is none while the
 credit is used up or more is unsent to the client than its budget: then the output stays in the
@@ -30,7 +30,7 @@ class Client(Protocol):
     def send(self, message: Delta | Fail) -> None: ...
 
     def push(self, message: Delta) -> Settle:
-        """The same on any thread; what it returns sends all that was pushed until then."""
+        """The same on the kernel's thread; what it returns sends all that was pushed until then."""
         ...
 
     def flow_ended(self, flow: "Flow") -> None: ...
@@ -93,7 +93,7 @@ class Flow:
         self._bridge.submit(CancelCall(self._following), root, _heard)
 
     def _part(self, result: ReadResult) -> Settle | None:
-        """On the kernel's thread, or the device's."""
+        """On the kernel's thread."""
         if self._orphan:
             return None
         self._came += len(result.outputs)
