@@ -211,8 +211,9 @@ class Fork(Asks[tuple[Pid, ...]], frozen=True):
 
 
 class Wait(Asks[WaitResult], frozen=True):
-    """Reap a finished process -> WaitResult. ECHILD. pid None: whichever finishes first. All who
-    are blocked for the process that finishes are answered, and one of those who wait for any."""
+    """Reap a finished process -> WaitResult. ECHILD, EAGAIN (it is not to block). pid None:
+    whichever finishes first. All who are blocked for the process that finishes are answered, and
+    one of those who wait for any."""
 
     pid: Pid | None = None
     block: bool = True

@@ -191,7 +191,7 @@ def wait(kernel: Lifecycle, call: Call, request: Wait) -> object:
         if process.state is State.ZOMBIE:
             return end_of(process) if request.keep else kernel.reap(process)
     if not request.block:
-        return None
+        raise error(errno.EAGAIN, "none of those that were asked for has finished")
     kernel.park(call, request)
     return BLOCKED
 

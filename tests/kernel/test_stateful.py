@@ -235,8 +235,9 @@ class Table(RuleBasedStateMachine):
         there = [known for each, known in self.known.items() if not known.reaped
                  and pid in (None, each)]  # fmt: skip
         ended = any(known.ended for known in there)
-        told = self._call(Wait(pid, block), errno.ECHILD)
+        told = self._call(Wait(pid, block), errno.ECHILD, errno.EAGAIN)
         assert (number(told) == errno.ECHILD) == (not there)
+        assert (number(told) == errno.EAGAIN) == (bool(there) and not ended and not block)
         if there:
             assert isinstance(told, WaitResult) == ended
 

@@ -170,7 +170,7 @@ class Callers:
 
     def _reaper(self, follower: Follower) -> Callable[[Reply], None]:
         def reaped(reply: Reply) -> None:
-            if reply.error is not None:
+            if reply.error is not None and reply.error.errno == errno.ECHILD:
                 follower.reaped = True
             self._waited(reply)
 
@@ -270,7 +270,7 @@ class Callers:
             self.world.at(later, lambda: self._cancel(call_id))
 
     def _waited(self, reply: Reply) -> None:
-        if reply.error is not None or reply.value is None:
+        if reply.error is not None:
             return
         result = reply.value
         assert isinstance(result, WaitResult)
