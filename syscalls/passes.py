@@ -154,7 +154,7 @@ class Passes:
         tables = np.zeros((len(chunks), max(map(len, self._pages.values()))), np.int32)
         for row, sequence in enumerate(tokens):
             tables[row, : len(self._pages[sequence])] = self._pages[sequence]
-        return self._step.forward(tables, chunks, masses)
+        return self._step.forward(tables, chunks, masses).rows
 
     def phases_s(self) -> dict[str, float]:
         """Seconds of the last run by what was done; a run of at most 512 tokens."""

@@ -10,8 +10,8 @@
     7 swiglu    codes -> gate and up, silu(gate) * up -> wide codes
     8 down      wide codes -> added to x
 
-Then the last norm and the head. Of rows whose logits nobody wants, the last layer makes keys and
-values only: from attention on it has the wanted rows, side by side.
+Then the last norm, the head, and which logit is the largest. Of rows whose logits nobody wants, the
+last layer makes keys and values only: from attention on it has the wanted rows, side by side.
 
 A large pass goes through its layers in two halves, a thread with each: see `layers`.
 """
@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tokenix.drivers.cpu.attention import attend_item
 from tokenix.drivers.cpu.attention import count_items as count_attention
+from tokenix.drivers.cpu.best import find_best
 from tokenix.drivers.cpu.blockitems import (
     HEAD_RUN_GROUPS,
     RUN_GROUPS,
@@ -40,7 +41,7 @@ from tokenix.drivers.cpu.team import outline, share
 
 PHASES = ("norm", "qkv", "rotate", "attend", "quantize", "o", "norm", "swiglu", "down")
 """Of a layer, as in the picture."""
-HEAD_PHASES = ("norm", "head")
+HEAD_PHASES = ("norm", "head", "best")
 MOST_TOGETHER = 8
 """Rows of an item at most."""
 _COUNT, _ATTEND = len(PHASES), PHASES.index("attend")
@@ -107,6 +108,9 @@ class Head(NamedTuple):
     logits: Float32
     """[padded rows, padded vocab + 16]: a group writes a line of each row, and rows that are a
     multiple of 4096 bytes apart would take each other's place in the caches."""
+    vocab_tokens: int
+    best: Int32
+    """[rows], see `best.find_best`."""
     claims: Int64
 
 
@@ -330,6 +334,13 @@ def _run_head(
         done += 1
         item = claim(head.claims, 1, worker, items)
     finish(head.claims, 1, worker, done, items)
+    items, done = head.tokens, 0
+    item = claim(head.claims, 2, worker, items)
+    while item >= 0:
+        head.best[item] = find_best(address(head.logits[item]), head.vocab_tokens)
+        done += 1
+        item = claim(head.claims, 2, worker, items)
+    finish(head.claims, 2, worker, done, items)
 
 
 @bare

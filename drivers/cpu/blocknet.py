@@ -20,9 +20,9 @@ from tokenix.drivers.cpu.blockpack import pack_model
 from tokenix.drivers.cpu.blockrows import Rows8
 from tokenix.drivers.cpu.blocks import FACTORS, PAIR, count_pairs
 from tokenix.drivers.cpu.claims import new_claims, spent
-from tokenix.drivers.cpu.jit import Float32, Int64
+from tokenix.drivers.cpu.jit import Int64
 from tokenix.drivers.cpu.lanes import LANES
-from tokenix.drivers.cpu.layers import Batch, Shape
+from tokenix.drivers.cpu.layers import Batch, Logits, Shape
 from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.team import helpers_of
 from tokenix.drivers.cpu.workspace import MAX_COLUMNS, Workspace, choose_tiles
@@ -59,7 +59,7 @@ class BlockNet:
         shape: Shape,
         arena: FrameArena,
         workers: int,
-    ) -> Float32:
+    ) -> Logits:
         phases = self._config.layers * len(PHASES)
         first, second = (
             self._half(name, batch, new_claims(phases if len(batch.ids) else 1, workers))
@@ -71,7 +71,7 @@ class BlockNet:
         own = self._desks(desks, min(widest, BLOCK_TILES * MAX_COLUMNS), workers)
         pages, team = arena.shape.pages, helpers_of(workers)
         run_blocks(team, self._weights, shape, first, second, head, own, arena.data, pages)
-        return head.logits[: head.tokens, : self._config.vocab_tokens]
+        return Logits(head.logits[: head.tokens, : head.vocab_tokens], head.best)
 
     def phases(self) -> dict[str, int]:
         return spent(self._claims[:2], PHASES * self._config.layers, self._claims[2], HEAD_PHASES)
@@ -96,7 +96,8 @@ class BlockNet:
         tiles, columns = choose_tiles(wanted)
         logits = self._space.take("logits", tiles * columns, (len(self._weights.head) + 1) * LANES)
         codes = self._codes("head", tiles, columns, self._config.hidden)
-        return Head(wanted, codes, logits, new_claims(len(HEAD_PHASES), workers))
+        best, claims = np.empty(wanted, np.int32), new_claims(len(HEAD_PHASES), workers)
+        return Head(wanted, codes, logits, self._config.vocab_tokens, best, claims)
 
     def _desks(self, desks: layers.Desks, rows: int, workers: int) -> Desks:
         both = self._space.take("both", workers, max(rows, LONE_UNITS), UNIT * LANES)

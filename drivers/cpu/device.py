@@ -115,7 +115,7 @@ class CpuDevice(QueuedDevice):
         logits = self._step.forward(self._intake.tables.pages, chunks, found)
         asking = [(row.sample, row.end) for row in good if row.sample is not None]
         drawn = sampling.sample_rows(
-            logits, [spec for spec, _ in asking], [end for _, end in asking]
+            logits.rows, [spec for spec, _ in asking], [end for _, end in asking], logits.best
         )
         masses = [tuple(mass.tolist()) for mass in found or ()]
         return batch.done(command, drawn, masses)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tokenix.drivers.cpu.attention import attend_item
 from tokenix.drivers.cpu.attention import count_items as count_attention
+from tokenix.drivers.cpu.best import find_best
 from tokenix.drivers.cpu.claims import begin, claim, finish
 from tokenix.drivers.cpu.dense import count_items as count_multiply
 from tokenix.drivers.cpu.dense import multiply_item
@@ -29,7 +30,7 @@ from tokenix.drivers.cpu.team import outline, share
 
 PHASES = ("norm", "qkv", "rotate", "attend", "o", "norm", "gate_up", "swiglu", "down")
 """Of a layer."""
-HEAD_PHASES = ("norm", "head")
+HEAD_PHASES = ("norm", "head", "best")
 _COUNT, _ATTEND = len(PHASES), PHASES.index("attend")
 
 RUN_ROWS = 16
@@ -130,7 +131,19 @@ class Head(NamedTuple):
     packed_x: Array
     logits: Float32
     """[padded rows, padded vocab]"""
+    vocab_tokens: int
+    best: Int32
+    """[rows], see `best.find_best`."""
     claims: Int64
+
+
+class Logits(NamedTuple):
+    """What a pass gives, valid until the next one."""
+
+    rows: Float32
+    """[wanted rows, vocab]"""
+    best: Int32
+    """[wanted rows], see `best.find_best`."""
 
 
 class Desks(NamedTuple):
@@ -331,6 +344,13 @@ def _run_head(
         done += 1
         item = claim(head.claims, 1, worker, items)
     finish(head.claims, 1, worker, done, items)
+    items, done = head.tokens, 0
+    item = claim(head.claims, 2, worker, items)
+    while item >= 0:
+        head.best[item] = find_best(address(head.logits[item]), head.vocab_tokens)
+        done += 1
+        item = claim(head.claims, 2, worker, items)
+    finish(head.claims, 2, worker, done, items)
 
 
 @bare

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from tokenix.drivers.cpu import draw
-from tokenix.drivers.cpu.jit import Float32, Float64
+from tokenix.drivers.cpu.best import NOT_FINITE as NO_BEST
+from tokenix.drivers.cpu.jit import Float32, Float64, Int32
 from tokenix.drivers.ops import RowFault, Sampled, SampleSpec
 from tokenix.drivers.sampling import SamplingParams
 
@@ -27,18 +28,21 @@ NOT_FINITE = RowFault("logits are not finite: its KV, or the model, is corrupt")
 
 
 def sample_rows(
-    logits: Float32, specs: Sequence[SampleSpec], positions: Sequence[int]
+    logits: Float32,
+    specs: Sequence[SampleSpec],
+    positions: Sequence[int],
+    best: Int32 | None = None,
 ) -> list[Sampled | RowFault]:
     """One result for each row of logits [rows, vocab], the token at its position; rows may be
-    overwritten."""
+    overwritten. best: of each row, where a pass has found it (`best.find_best`)."""
     if not specs:
         return []
-    best = np.array([row.argmax() for row in logits])  # of all at once NumPy makes a copy first
-    finite = np.isfinite(logits[np.arange(len(best)), best]).tolist()
+    if best is None:
+        best = np.array([_best_of(row) for row in logits], np.int32)
     results: list[Sampled | RowFault] = []
     chances: list[int] = []
     for row, (spec, token) in enumerate(zip(specs, best.tolist(), strict=True)):
-        if not finite[row]:
+        if token == NO_BEST:
             results.append(NOT_FINITE)
         elif spec.grammar is not None or not _is_unaltered(spec):
             results.append(_sample_alone(logits[row], spec, positions[row], token))
@@ -51,6 +55,11 @@ def sample_rows(
         for row, token in zip(chances, _draw_rows(logits, chances, asked), strict=True):
             results[row] = Sampled(token)
     return results
+
+
+def _best_of(row: Float32) -> int:
+    best = int(row.argmax())
+    return best if np.isfinite(row[best]) else NO_BEST
 
 
 def _sample_alone(

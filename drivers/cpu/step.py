@@ -18,7 +18,7 @@ from tokenix.drivers.cpu.chunks import Chunk, Gathering, split
 from tokenix.drivers.cpu.dense import DenseKind
 from tokenix.drivers.cpu.jit import PARALLEL, Float32, Int32, check_processor
 from tokenix.drivers.cpu.keytile import MAX_SLOTS
-from tokenix.drivers.cpu.layers import Batch, Desks, Shape
+from tokenix.drivers.cpu.layers import Batch, Desks, Logits, Shape
 from tokenix.drivers.cpu.pack import check_shapes, rotary_tables
 from tokenix.drivers.cpu.packcache import PackCache
 from tokenix.drivers.cpu.team import get_threads
@@ -54,8 +54,8 @@ class Net(Protocol):
         shape: Shape,
         arena: FrameArena,
         workers: int,
-    ) -> Float32:
-        """Logits [wanted, vocab], valid until the next call; K and V of all rows into the arena.
+    ) -> Logits:
+        """Of the wanted rows; K and V of all rows into the arena.
 
         halves: the second may have no rows; workers: threads that take part, and have desks.
         """
@@ -142,25 +142,28 @@ class ModelStep:
 
     def forward(
         self, tables: Int32, chunks: list[Chunk], masses: list[Float32] | None = None
-    ) -> Float32:
-        """Run the chunks; float32 [wanted rows, vocab] in their order, valid until the next call.
+    ) -> Logits:
+        """Run the chunks; logits of the wanted rows in their order, valid until the next call.
 
         KV of all tokens is in the arena afterwards. Chunks must stay inside their tables, the
         vocabulary and `max_position`, and name each table once. masses: gets, for each chunk that
         wants the logits of its last token, in order, float32 [pages]: the attention mass of that
         token, see `drivers.ops.ForwardDone`.
         """
-        found: list[Float32] = []
+        found: list[Logits] = []
         with PARALLEL:
             passes = split(chunks, MAX_PASS_TOKENS)
             for i, part in enumerate(passes):
                 logits = self._run(part, tables, masses)
-                found.append(logits if i == len(passes) - 1 else logits.copy())
+                found.append(logits if i == len(passes) - 1 else _copy(logits))
         if len(found) == 1:
             return found[0]
-        return np.concatenate(found) if found else np.empty((0, self.config.vocab_tokens), "f4")
+        if not found:
+            return Logits(np.empty((0, self.config.vocab_tokens), "f4"), np.empty(0, "i4"))
+        rows, best = zip(*found, strict=True)
+        return Logits(np.concatenate(rows), np.concatenate(best))
 
-    def _run(self, chunks: list[Chunk], tables: Int32, masses: list[Float32] | None) -> Float32:
+    def _run(self, chunks: list[Chunk], tables: Int32, masses: list[Float32] | None) -> Logits:
         """One pass through the layers and, for the wanted rows, the head."""
         rows = sum(len(chunk.tokens) for chunk in chunks)
         workers = self._choose_workers(rows)
@@ -193,3 +196,7 @@ class ModelStep:
         floats = attention.count_scratch(self.config.head_dim, keys)
         places = self._space.take("places", workers, 2 * attention.count_places(keys))
         return Desks(self._space.take("scratch", workers, floats), places.view(np.int64))
+
+
+def _copy(logits: Logits) -> Logits:
+    return Logits(logits.rows.copy(), logits.best)

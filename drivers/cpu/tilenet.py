@@ -8,7 +8,7 @@ from tokenix.drivers.cpu import dense
 from tokenix.drivers.cpu.arena import FrameArena
 from tokenix.drivers.cpu.claims import new_claims, spent
 from tokenix.drivers.cpu.dense import FloatKind
-from tokenix.drivers.cpu.jit import Array, Float32, Int64
+from tokenix.drivers.cpu.jit import Array, Int64
 from tokenix.drivers.cpu.lanes import LANES
 from tokenix.drivers.cpu.layers import (
     HEAD_PHASES,
@@ -17,6 +17,7 @@ from tokenix.drivers.cpu.layers import (
     Desks,
     Half,
     Head,
+    Logits,
     Rows,
     Shape,
     run_layers,
@@ -58,7 +59,7 @@ class TileNet:
         shape: Shape,
         arena: FrameArena,
         workers: int,
-    ) -> Float32:
+    ) -> Logits:
         phases = self._config.layers * len(PHASES)
         first, second = (
             self._half(name, batch, new_claims(phases if len(batch.ids) else 1, workers))
@@ -68,7 +69,7 @@ class TileNet:
         self._claims = [first.claims, second.claims, head.claims]
         pages, team = arena.shape.pages, helpers_of(workers)
         run_layers(team, self._weights, shape, first, second, head, desks, arena.data, pages)
-        return head.logits[: head.tokens, : self._config.vocab_tokens]
+        return Logits(head.logits[: head.tokens, : head.vocab_tokens], head.best)
 
     def phases(self) -> dict[str, int]:
         return spent(self._claims[:2], PHASES * self._config.layers, self._claims[2], HEAD_PHASES)
@@ -87,7 +88,8 @@ class TileNet:
         # Rows that are a multiple of 4096 bytes apart would take each other's place in the caches.
         logits = self._space.take("logits", tiles * columns, (len(self._weights.head) + 1) * LANES)
         packed = self._packed("head", wanted, self._config.hidden)
-        return Head(wanted, packed, logits, new_claims(len(HEAD_PHASES), workers))
+        best, claims = np.empty(wanted, np.int32), new_claims(len(HEAD_PHASES), workers)
+        return Head(wanted, packed, logits, self._config.vocab_tokens, best, claims)
 
     def _rows(self, name: str, count: int) -> Rows:
         config, take = self._config, self._space.take

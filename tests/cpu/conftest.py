@@ -15,6 +15,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from tokenix.drivers.cpu.arena import FrameArena, PageShape
+from tokenix.drivers.cpu.best import NOT_FINITE
 from tokenix.drivers.cpu.chunks import Chunk
 from tokenix.drivers.cpu.kvformat import FORMATS, PLAIN
 from tokenix.drivers.cpu.step import ModelStep
@@ -150,7 +151,10 @@ class Model:
 
     def run(self, *chunks):
         """Logits of the wanted rows, a copy."""
-        return self.step.forward(self.tables, list(chunks)).copy()
+        logits = self.step.forward(self.tables, list(chunks))
+        whole = np.isfinite(logits.rows).all(axis=1)
+        assert (logits.best == np.where(whole, logits.rows.argmax(axis=1), NOT_FINITE)).all()
+        return logits.rows.copy()
 
     def all_logits(self, table, tokens, size=None):
         """Logits of every position of a sequence, run in chunks of `size`."""

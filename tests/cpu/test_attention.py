@@ -12,7 +12,7 @@ from tokenix.tests.cpu.test_logits import transformer
 def run(model, *chunks):
     """Logits, a copy, and masses."""
     masses = []
-    return model.step.forward(model.tables, list(chunks), masses).copy(), masses
+    return model.step.forward(model.tables, list(chunks), masses).rows.copy(), masses
 
 
 def by_page(weights, page_tokens):

@@ -129,9 +129,9 @@ def test_halves_give_the_bits_of_a_row_alone(dense, family, seed, monkeypatch):
             done[row] += len(part)
             expected.append(alone[row][first : done[row]])
         if chunks:
-            logits, masses = model.step.forward(model.tables, chunks).copy(), []
+            logits, masses = model.step.forward(model.tables, chunks).rows.copy(), []
             assert (logits.view(BITS) == np.concatenate(expected).view(BITS)).all()
-            again = model.step.forward(model.tables, chunks, masses)
+            again = model.step.forward(model.tables, chunks, masses).rows
             assert (again.view(BITS) == logits.view(BITS)).all()
             assert len(masses) == sum(c.logits is None for c in chunks)
             assert all(mass.sum() == pytest.approx(1, abs=1e-5) for mass in masses)

@@ -204,7 +204,7 @@ class Reference:
 
     def _run(self, tokens: Windows, start: int, wants: bool | None) -> Logits:
         chunks = [Chunk(i, start, tuple(new), wants) for i, new in enumerate(tokens)]
-        return np.array(self._step.forward(self._tables, chunks))
+        return np.array(self._step.forward(self._tables, chunks).rows)
 
 
 def divergence(wanted: Logits, found: Logits) -> npt.NDArray[np.float64]:
