@@ -79,6 +79,8 @@ class Memory(Landing):
         found = self.make_free(len(absent) + gap - first + growth)
         if alike is not None:
             self.frames.unpin(alike[0])
+            if self.frames.owner(alike[0]) is not alike[2]:  # it was taken all the same
+                alike = None
         if not found:
             space.pause()
             return False
@@ -363,10 +365,10 @@ class Memory(Landing):
             del found[way.cut :]
         return found
 
-    def _find_alike(self, process: Process, costs: Costs) -> tuple[Pfn, int] | None:
-        """A frame whose page begins as the newcomer's next one does, and how many tokens they have
-        in common; None if computing them takes no longer than waiting for the copy, which is a
-        step. At least one token stays to do."""
+    def _find_alike(self, process: Process, costs: Costs) -> tuple[Pfn, int, Page] | None:
+        """A frame whose page begins as the newcomer's next one does, how many tokens they have in
+        common, and the page; None if computing them takes no longer than waiting for the copy,
+        which is a step. At least one token stays to do."""
         space = process.space
         if not self.index.count() or space.computed != space.mapped * space.page_tokens:
             return None
@@ -378,7 +380,7 @@ class Memory(Landing):
         if alike is None or costs.compute_s(alike[1]) <= self.info.step_s:
             return None
         assert alike[0].pfn is not None, "it is on the device"
-        return alike[0].pfn, alike[1]
+        return alike[0].pfn, alike[1], alike[0]
 
     def _raise(self, process: Process, now_s: float) -> None:
         space = process.space

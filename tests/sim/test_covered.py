@@ -327,3 +327,8 @@ def test_conversations_end_well(depth: int) -> None:
             raise AssertionError(f"seed {seed}: {type(why).__name__}: {why}") from why
         covered += talk.covered
     assert covered > 8, "there were such loads"
+
+
+def test_the_beginning_of_a_page_is_not_copied_from_a_frame_that_was_taken() -> None:
+    """Room for a newcomer's pages was made of the very page that begins as its last one does."""
+    Talk(2014, 1).run()
