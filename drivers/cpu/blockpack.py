@@ -89,7 +89,7 @@ def fill_blob(
     plan: Plan, weights: Weights, blob: Array, progress: Callable[[str, float], None] | None = None
 ) -> None:
     """Pack every matrix into its place; blob uint8 [size_bytes] of zeros. ValueError as
-    `blocks.as_float16`."""
+    `blocks.as_float16` and `blocks.pack_codes`."""
     pack_all(_jobs(plan, weights, blob, progress))
 
 
@@ -110,12 +110,16 @@ def _jobs(
 
 
 def _pack_piece(piece: Piece, blob: Array, starts: list[int]) -> None:
-    """Its groups to where they begin."""
-    if keeps(piece.kind):
-        codes = read_codes(piece.kind, piece.raw)
-    else:
-        codes = make_codes(dequantize(piece.raw, piece.kind))
-    for start, group in zip(starts, pack_codes(codes), strict=True):
+    """Its groups to where they begin. ValueError names it."""
+    try:
+        if keeps(piece.kind):
+            codes = read_codes(piece.kind, piece.raw)
+        else:
+            codes = make_codes(dequantize(piece.raw, piece.kind))
+        groups = pack_codes(codes)
+    except ValueError as why:
+        raise ValueError(f"{piece.name}: {why}") from None
+    for start, group in zip(starts, groups, strict=True):
         blob[start : start + len(group)] = group
 
 

@@ -127,7 +127,8 @@ class Numbers(NamedTuple):
 
 
 def find_numbers(found: Codes) -> Numbers:
-    """Scales and lows in the finest units of each row that hold all of its own.
+    """Scales and lows in the finest units of each row that hold all of its own. ValueError for what
+    is not finite.
 
     scale = whole * unit * SCALE_STEP / 2**DROPPED, low + ZEROS * scale = whole * unit * LOW_STEP"""
     scales, lows = found.scales.astype(np.float32)[..., None], None
@@ -138,6 +139,8 @@ def find_numbers(found: Codes) -> Numbers:
     if found.lows is not None:
         lows = found.lows + scales[..., 0] * ZEROS[found.form]
         most = np.maximum(most, np.abs(lows).max(axis=1) / np.float32(LOW_STEP))
+    if not np.isfinite(most).all():
+        raise ValueError("a scale of weights is not finite")
     units = most / _LARGEST16
     inverse = np.divide(1, units, out=np.zeros_like(units), where=units > 0)
 
@@ -152,7 +155,8 @@ def find_numbers(found: Codes) -> Numbers:
 
 
 def pack_codes(found: Codes) -> Array:
-    """uint8 [groups, group bytes]; missing rows of the last group are zero."""
+    """uint8 [groups, group bytes]; missing rows of the last group are zero. ValueError as
+    `find_numbers`."""
     rows, blocks, _ = found.codes.shape
     groups, pairs = -(-rows // LANES), count_pairs(blocks * BLOCK)
     quads = _side_by_side(found.codes, groups, pairs).reshape(groups, LANES, 2 * pairs, QUADS, 4)

@@ -75,6 +75,17 @@ def test_scales_beyond_float16_are_refused(kind, scale):
         blocktypes.read_codes(kind, raw)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize(("kind", "at"), [("Q8_0", 0), ("Q4_1", 0), ("Q4_1", 2), ("Q6_K", 208)])
+def test_scales_that_are_not_finite_are_refused(kind, at, bad):
+    """Also where codes are kept: by a warning at most, each request would fail by its own."""
+    raw = raw_blocks(kind, 17, 512, np.random.default_rng(0))
+    half = raw.shape[1] // 2
+    raw[16, half + at : half + at + 2] = np.array([bad], "<f2").view(np.uint8)
+    with pytest.raises(ValueError, match="not finite"):
+        blocks.pack_codes(blocktypes.read_codes(kind, raw))
+
+
 def test_other_types_are_rounded():
     for kind in ("F32", "F16", "Q2_K", "IQ4_NL"):
         assert not blocktypes.keeps(kind) and blocktypes.format_of(kind) == blocks.BYTES
