@@ -69,9 +69,20 @@ def ask(beside, kept=KEPT, others=()):
 
 
 def run_beside(bench, kept=KEPT):
-    """What the load and the pass beside it come to."""
-    load = bench.start(CopyIn, loads(kept), True)
-    done = bench.do(Forward, *ask(load, kept))
+    """What the load and the pass beside it come to. All of the load is queued before the pass, and
+    nobody waits for it before the pass has run: what the pass does not wait for may come later."""
+    with pytest.MonkeyPatch.context() as patch:
+        gate, find = Gated(bench, "_checksums"), arrival.Arrival.find_spoiled
+
+        def ran(self, readers):
+            gate.open()
+            return find(self, readers)
+
+        patch.setattr(arrival.Arrival, "find_spoiled", ran)
+        load = bench.start(CopyIn, loads(kept), True)
+        assert gate.reached.wait(PATIENCE_S)
+        done = bench.do(Forward, *ask(load, kept))
+        gate.close()
     return bench.done.pop(load), done
 
 
@@ -157,8 +168,9 @@ class Gated:
 
     def __init__(self, bench, name, nth=0):
         self.reached, self._go, self._left = threading.Event(), threading.Event(), nth
-        self._plain = getattr(bench.device._lanes, name)
-        setattr(bench.device._lanes, name, self)
+        self._lanes, self._name = bench.device._lanes, name
+        self._plain = getattr(self._lanes, name)
+        setattr(self._lanes, name, self)
 
     def __call__(self, *args):
         if self._left == 0:
@@ -169,6 +181,10 @@ class Gated:
 
     def open(self):
         self._go.set()
+
+    def close(self):
+        """It is no more."""
+        setattr(self._lanes, self._name, self._plain)
 
 
 def test_a_part_that_was_not_queued_yet_is_waited_for(fake, told, monkeypatch):
