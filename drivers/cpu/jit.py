@@ -27,6 +27,8 @@ from numba import extending
 from numba.core import cgutils as numba_cgutils
 from numba.core.registry import cpu_target
 
+from tokenix.drivers.usercache import cache_folder
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 Array = npt.NDArray[Any]
@@ -49,10 +51,9 @@ def _source_digest() -> str:
 def _cache_folder() -> str | None:
     """A writable folder for compiled code, or None."""
     named = os.environ.get("NUMBA_CACHE_DIR")
-    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    for base in ([named] if named else []) + [f"{shared}/tokenix"]:
+    for base in [Path(named).expanduser, cache_folder] if named else [cache_folder]:
         try:
-            folder = Path(base).expanduser() / f"jit-{_source_digest()}"
+            folder = base() / f"jit-{_source_digest()}"
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 return str(folder)

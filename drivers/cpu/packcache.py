@@ -12,6 +12,7 @@ when the power failed, is packed again. So nothing waits for the disk when it is
 
 Files are written under another name first, and never changed afterwards: two processes that start
 at once both write one, and the second takes the place of the first, which stays mapped where it is.
+They may only be read: who cuts one off in place kills each process that has it mapped (SIGBUS).
 What cannot be read or written is a note, never an error.
 """
 
@@ -39,6 +40,7 @@ from tokenix.drivers.cpu.arena import aligned_empty
 from tokenix.drivers.cpu.checksum import checksum
 from tokenix.drivers.cpu.jit import Array, host_context
 from tokenix.drivers.cpu.team import get_threads
+from tokenix.drivers.usercache import cache_folder
 from tokenix.models.config import ModelConfig
 
 LIMIT_BYTES = 16 << 30
@@ -99,6 +101,7 @@ class PackCache:
         """The kept ones, uint8 [size_bytes], mapped; None if there are none, or not these."""
         try:
             path = self._path(kind, config)
+            _drop_abandoned(path.parent)
             with path.open("rb") as file:
                 run = _map(file.fileno(), size_bytes)
             with suppress(OSError):
@@ -124,10 +127,7 @@ class PackCache:
 
     def _path(self, kind: str, config: ModelConfig) -> Path:
         """RuntimeError: the user has no home directory."""
-        folder = self._folder
-        if folder is None:
-            shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-            folder = Path(shared).expanduser() / "tokenix" / "weights"
+        folder = cache_folder() / "weights" if self._folder is None else self._folder
         of = repr((self._model, replace(config, name="")))
         return folder / f"{kind}-{hashlib.sha256(of.encode()).hexdigest()[:32]}.weights"
 
@@ -138,13 +138,9 @@ class PackCache:
                 errno.EFBIG,
                 f"{size_bytes >> 20} MiB, where {self._limit_bytes >> 20} MiB at most are kept",
             )
-        found = [each for each in _files(path.parent) if each[2] != path]
+        found = [each for each in _files(path.parent, ".weights") if each[2] != path]
         room = self._limit_bytes - size_bytes
-        for last_used_s, taken, each in found:
-            if each.suffix == ".new":
-                if time.time() - last_used_s > YOUNG_S and _is_abandoned(each):
-                    each.unlink(missing_ok=True)
-                continue
+        for _, taken, each in found:
             room -= taken
             if room < 0:
                 each.unlink(missing_ok=True)
@@ -157,15 +153,23 @@ class PackCache:
             )
 
 
-def _files(folder: Path) -> list[tuple[float, int, Path]]:
+def _files(folder: Path, suffix: str) -> list[tuple[float, int, Path]]:
     """(last used, bytes, path) of each, the latest first."""
     found = []
-    for path in folder.iterdir():
-        if path.suffix in (".weights", ".new"):
-            with suppress(FileNotFoundError):  # another process made room
-                status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
+    for path in folder.glob(f"*{suffix}"):
+        with suppress(FileNotFoundError):  # another process made room
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
     return sorted(found, reverse=True)
+
+
+def _drop_abandoned(folder: Path) -> None:
+    """What killed processes had begun to write. At each start: the one after a kill finds it too
+    young, and those that follow may have nothing to write."""
+    with suppress(OSError):
+        for last_used_s, _, path in _files(folder, ".new"):
+            if time.time() - last_used_s > YOUNG_S and _is_abandoned(path):
+                path.unlink(missing_ok=True)
 
 
 def _is_abandoned(path: Path) -> bool:
@@ -190,6 +194,7 @@ def _write(path: Path, run: Array) -> None:
                 _write_all(file, part)
             tail = sums + len(run).to_bytes(8, "little") + _key()
             _write_all(file, np.frombuffer(tail + _seal(tail), np.uint8))
+            os.fchmod(file.fileno(), 0o400)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -16,6 +16,7 @@ import pytest
 
 from tokenix.drivers.cpu import blockpack, pack, packcache, pieces
 from tokenix.drivers.cpu.packcache import PackCache
+from tokenix.drivers.usercache import cache_folder
 from tokenix.tests.cpu.conftest import FAMILIES, TINY, Model, QuantizedWeights
 
 KINDS = ("native", "f16", "bf16", "f32")
@@ -201,6 +202,7 @@ def test_a_damaged_file_is_packed_again(tmp_path, damage, monkeypatch):
     data = bytearray(whole)
     DAMAGE[damage](data)
     assert data != whole
+    path.chmod(0o600)
     path.write_bytes(data)
     keep = cache_in(tmp_path)
     assert same(expected, pack_as("native", keep=keep))
@@ -295,7 +297,17 @@ def test_where_nothing_can_be_kept_a_start_packs(tmp_path, monkeypatch):
 def test_without_a_folder_of_its_own_it_is_the_user_s(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     pack_as("native", keep=cache_in(None))
-    assert len(files_in(tmp_path / "tokenix" / "weights")) == 1
+    (path,) = files_in(tmp_path / "tokenix" / "weights")
+    assert path.stat().st_mode & 0o777 == 0o400  # who cut it off would kill whoever has it mapped
+
+
+@pytest.mark.parametrize("shared", ["", "cache", "./cache", "~/cache"])
+def test_a_cache_folder_that_is_not_absolute_is_none(tmp_path, monkeypatch, shared):
+    monkeypatch.setenv("XDG_CACHE_HOME", shared)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "tokenix"
+    pack_as("native", keep=cache_in(None))
+    assert len(files_in(cache_folder() / "weights")) == 1
 
 
 def test_small_models_have_no_file(tmp_path):
@@ -316,9 +328,10 @@ def test_those_used_longest_ago_make_room(tmp_path):
     for name, age_s in others.items():
         (tmp_path / name).write_bytes(bytes(10))
         os.utime(tmp_path / name, (now - age_s, now - age_s))
-    pack_as("f16", weights=Closed(TINY), keep=cache_in(tmp_path, "b"))  # used now
     with (tmp_path / "held-x.new").open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
+        pack_as("f16", weights=Closed(TINY), keep=cache_in(tmp_path, "b"))  # used now
+        assert not (tmp_path / "left-x.new").exists()  # though there was nothing to write
         pack_as("f16", keep=cache_in(tmp_path, "d", limit_bytes=2 * size))
     assert {path.name for path in files_in(tmp_path) if path.suffix != ".weights"} == {
         "note.txt", "begun-x.new", "held-x.new",

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from tokenix.drivers.cuda.kernels.build import Arch, compiler_versions
+from tokenix.drivers.usercache import cache_folder
 
 _HERE = Path(__file__).parent
 
@@ -35,9 +36,8 @@ def source_digest() -> bytes:
 
 def default_folder() -> Path:
     """Of the user, beside the CPU's compiled code."""
-    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     with contextlib.suppress(RuntimeError):
-        return Path(shared).expanduser() / "tokenix" / "cubins"
+        return cache_folder() / "cubins"
     return Path(tempfile.gettempdir()) / f"tokenix-cubins-{os.getuid()}"
 
 
